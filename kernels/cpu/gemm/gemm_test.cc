@@ -3,14 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
-#include <thread>
 #include <vector>
 
-#include "kernels/cpu/gemm/testing/random_matrix.h"
+#include "kernels/cpu/gemm/testing/kernel_testing.h"
 
 namespace kt {
 namespace {
@@ -67,7 +68,7 @@ void ExpectClose(const Problem& p, bool bf16_x, const std::vector<float>& y) {
 class GemmTest : public testing::TestWithParam<Isa> {
  protected:
   void SetUp() override {
-    if (!IsaSupported(GetParam())) GTEST_SKIP() << "this CPU cannot run " << IsaName(GetParam());
+    if (!CanRun(GetParam())) GTEST_SKIP() << "this CPU cannot run " << IsaName(GetParam());
   }
   const GemmKernels& kernels() { return SelectGemm(GetParam()); }
   std::mt19937 rng_{20240607};

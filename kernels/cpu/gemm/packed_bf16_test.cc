@@ -6,7 +6,7 @@
 #include <cstring>
 #include <random>
 
-#include "kernels/cpu/gemm/testing/random_matrix.h"
+#include "kernels/cpu/gemm/testing/kernel_testing.h"
 
 namespace kt {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test data and threads for kernel tests.
-#ifndef KT_KERNELS_CPU_GEMM_TESTING_RANDOM_MATRIX_H_
-#define KT_KERNELS_CPU_GEMM_TESTING_RANDOM_MATRIX_H_
+// What kernel tests share: data, threads, and which table rows can run.
+#ifndef KT_KERNELS_CPU_GEMM_TESTING_KERNEL_TESTING_H_
+#define KT_KERNELS_CPU_GEMM_TESTING_KERNEL_TESTING_H_
 
 #include <atomic>
 #include <random>
@@ -10,8 +10,18 @@
 
 #include "common/base/bf16.h"
 #include "common/base/parallel.h"
+#include "kernels/cpu/features/cpu_features.h"
 
 namespace kt {
+
+// Whether this test program can run a row: its AVX-512 files may have been compiled with emulated intrinsics (tests/isa).
+inline bool CanRun(Isa isa) {
+#ifdef KT_EMULATED_AVX512
+  return IsaSupported(Isa::kAvx2);
+#else
+  return IsaSupported(isa);
+#endif
+}
 
 inline std::vector<bf16> RandomBf16(std::mt19937& rng, size_t count, float scale = 1.0f) {
   std::normal_distribution<float> normal(0.0f, scale);
@@ -42,4 +52,4 @@ class Threads final : public Parallel {
 
 }  // namespace kt
 
-#endif  // KT_KERNELS_CPU_GEMM_TESTING_RANDOM_MATRIX_H_
+#endif  // KT_KERNELS_CPU_GEMM_TESTING_KERNEL_TESTING_H_
