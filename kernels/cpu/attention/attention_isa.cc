@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row is one query of one head; all rows of a call share the key head. Tiles that every row sees whole run in blocks of rows, which
-// reuses each loaded key and value; the last tiles run row by row, so that a row never touches a key it may not see. Both give each row the same
-// operations in the same order.
+// A row is one query of one head; all rows of a call share the key head. Rows that see the same keys of a tile run in blocks, which reuses
+// each loaded key and value; a row never touches a key it may not see. Any block gives each of its rows the same operations in the same order.
 #include "kernels/cpu/attention/attention_rows.h"
 #include "kernels/cpu/simd/vec.h"
 
@@ -34,16 +33,12 @@ class Rows {
     Begin();
     for (int first_key = 0; first_key <= Position(rows_ - 1); first_key += kKeyTile) {
       FindTile(first_key);
-      const bool whole = first_key + kKeyTile - 1 <= Position(0);
       for (int row = 0; row < rows_;) {
-        if (whole && rows_ - row >= kRowBlock) {
-          Tile<kRowBlock>(row, kKeyTile);
-          row += kRowBlock;
-        } else {
-          const int visible = Position(row) - first_key + 1;
-          if (visible > 0) Tile<1>(row, visible < kKeyTile ? visible : kKeyTile);
-          ++row;
-        }
+        const int visible = Visible(row, first_key);
+        int count = 1;
+        while (count < kRowBlock && row + count < rows_ && Visible(row + count, first_key) == visible) ++count;
+        if (visible > 0) TileRows(count, row, visible);
+        row += count;
       }
     }
     End();
@@ -51,6 +46,11 @@ class Rows {
 
  private:
   int Position(int row) const { return a_.start_position + token_begin_ + row / group_; }
+  // How many keys of the tile the row may see.
+  int Visible(int row, int first_key) const {
+    const int visible = Position(row) - first_key + 1;
+    return visible < 0 ? 0 : visible < kKeyTile ? visible : kKeyTile;
+  }
   int64_t Offset(int row, int64_t token_stride) const {
     return (token_begin_ + row / group_) * token_stride + (int64_t{kv_head_} * group_ + row % group_) * head_dim_;
   }
@@ -85,6 +85,22 @@ class Rows {
       const int64_t row = (block * cache.kv_heads + kv_head_) * cache.block_tokens + key % cache.block_tokens;
       keys_[g] = static_cast<const T*>(cache.k) + row * head_dim_;
       values_[g] = static_cast<const T*>(cache.v) + row * padded_;
+      Prefetch(keys_[g], int64_t{kKeyGroup} * head_dim_);
+      Prefetch(values_[g], int64_t{kKeyGroup} * padded_);
+    }
+  }
+
+  // Groups of one key head do not adjoin, which the hardware's own prefetch cannot foresee.
+  static void Prefetch(const T* p, int64_t elements) {
+    for (int64_t i = 0; i < elements; i += 64 / sizeof(T)) __builtin_prefetch(p + i);
+  }
+
+  void TileRows(int count, int row, int visible) {
+    switch (count) {
+      case 1: return Tile<1>(row, visible);
+      case 2: return Tile<2>(row, visible);
+      case 3: return Tile<3>(row, visible);
+      default: return Tile<kRowBlock>(row, visible);
     }
   }
 
@@ -117,7 +133,9 @@ class Rows {
         for (int c = 0; c < kVecs; ++c) sum[r][c] = Fma(query, k[c], sum[r][c]);
       }
     }
+#pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
       for (int c = 0; c < kVecs; ++c) Store(probabilities_ + (row + r) * kKeyTile + g * kKeyGroup + c * kLanes, sum[r][c]);
     }
   }
@@ -129,6 +147,7 @@ class Rows {
     VecF max = Set(max_[row]);
     VecI key;
     for (int i = 0; i < kLanes; ++i) key[i] = i;
+#pragma GCC unroll 16
     for (int c = 0; c < kTileVecs; ++c) {
       score[c] = Load(p + c * kLanes) * a_.scale;
       score[c] = key + c * kLanes < visible ? score[c] : Set(-__builtin_inff());
@@ -136,6 +155,7 @@ class Rows {
     }
     const float new_max = ReduceMax(max);
     VecF sum = {};
+#pragma GCC unroll 16
     for (int c = 0; c < kTileVecs; ++c) {
       VecF weight = Exp(score[c] - new_max);
       Store(p + c * kLanes, weight);

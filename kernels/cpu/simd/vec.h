@@ -96,9 +96,17 @@ inline VecF Load(const float* p) {
   return v;
 }
 inline VecF Load(const bf16* p) {
+#if defined(__AVX512F__)
+  // The masked form: GCC 12 warns of the undefined operand inside the plain one.
+  VecU wide = (VecU)_mm512_maskz_cvtepu16_epi32(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#elif defined(__AVX2__)
+  VecU wide = (VecU)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
   VecH h;
   __builtin_memcpy(&h, p, sizeof(h));
-  return (VecF)(__builtin_convertvector(h, VecU) << 16);
+  VecU wide = __builtin_convertvector(h, VecU);
+#endif
+  return (VecF)(wide << 16);
 }
 inline void Store(float* p, VecF v) { __builtin_memcpy(p, &v, sizeof(v)); }
 inline void Store(bf16* p, VecF v) {
