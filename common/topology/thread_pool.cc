@@ -32,8 +32,7 @@ ThreadPool::ThreadPool(const Topology& topology, std::string name, std::vector<C
 
 ThreadPool::~ThreadPool() {
   stop_.store(true);
-  run_.fetch_add(1);
-  FutexWake(run_, threads());
+  newest_run_.Set(newest_run_.Load() + 1);
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -47,22 +46,14 @@ void ThreadPool::Run(int tasks, Task f) {
     return;
   }
   const uint32_t count = static_cast<uint32_t>(tasks);
-  const uint32_t run = run_.load(std::memory_order_relaxed) + 1;
+  const uint32_t run = newest_run_.Load() + 1;
   task_ = &f;
   task_count_ = count;
   done_.store(0, std::memory_order_relaxed);
   claim_.store(uint64_t{run} << 32 | count, std::memory_order_release);
-  // Sequentially consistent against AwaitRun: either it sees the new run, or we see that it sleeps.
-  run_.store(run);
-  if (sleepers_.load() > 0) FutexWake(run_, tasks - 1);
-
+  newest_run_.Set(run);
   Work(run, 0);
-
-  const auto all_done = [&] { return done_.load(std::memory_order_acquire) == count; };
-  if (SpinUntil(SpinUs(), all_done)) return;
-  caller_sleeps_.store(true);
-  for (uint32_t done = done_.load(); done != count; done = done_.load()) FutexWait(done_, done);
-  caller_sleeps_.store(false, std::memory_order_relaxed);
+  for (uint32_t finished = finished_run_.Load(); finished != run;) finished = finished_run_.WaitWhile(finished, SpinUs(), -1);
 }
 
 void ThreadPool::Work(uint32_t run, int thread) {
@@ -75,22 +66,14 @@ void ThreadPool::Work(uint32_t run, int thread) {
     claim = claim_.load(std::memory_order_acquire);
   }
   if (finished == 0) return;
-  done_.fetch_add(finished);
-  if (thread != 0 && caller_sleeps_.load()) FutexWake(done_, 1);
-}
-
-void ThreadPool::AwaitRun(uint32_t seen) {
-  const auto changed = [&] { return run_.load(std::memory_order_acquire) != seen; };
-  if (SpinUntil(SpinUs(), changed)) return;
-  sleepers_.fetch_add(1);
-  while (run_.load() == seen) FutexWait(run_, seen);
-  sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  // Once the last task is accounted for, the caller may start the next run: nothing of this run is touched after that.
+  const uint32_t count = task_count_;
+  if (done_.fetch_add(finished, std::memory_order_acq_rel) + finished == count) finished_run_.Set(run);
 }
 
 void ThreadPool::ThreadMain(int thread) {
-  for (uint32_t seen = 0; ; ) {
-    AwaitRun(seen);
-    seen = run_.load(std::memory_order_acquire);
+  for (uint32_t seen = 0;;) {
+    seen = newest_run_.WaitWhile(seen, SpinUs(), -1);
     if (stop_.load()) return;
     Work(seen, thread);
   }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/base/parallel.h"
+#include "common/ipc/futex_event.h"
 #include "common/topology/cpu_budget.h"
 #include "common/topology/wait_policy.h"
 
@@ -50,8 +51,7 @@ class ThreadPool final : public Parallel {
   // Claims and runs tasks of run number `run` until none is left.
   void Work(uint32_t run, int thread);
   void ThreadMain(int thread);
-  void AwaitRun(uint32_t seen);
-  int SpinUs() const { return active_.load(std::memory_order_relaxed) ? policy_.spin_us : 0; }
+  int64_t SpinUs() const { return active_.load(std::memory_order_relaxed) ? policy_.spin_us : 0; }
 
   const Topology& topology_;
   const std::string name_;
@@ -64,10 +64,9 @@ class ThreadPool final : public Parallel {
   const Task* task_ = nullptr;
   uint32_t task_count_ = 0;
   alignas(64) std::atomic<uint64_t> claim_{0};      // run number << 32 | tasks not yet claimed
-  alignas(64) std::atomic<uint32_t> done_{0};       // finished tasks of this run; the caller sleeps on it
-  std::atomic<bool> caller_sleeps_{false};
-  alignas(64) std::atomic<uint32_t> run_{0};        // number of the newest run; idle threads sleep on it
-  std::atomic<int> sleepers_{0};
+  alignas(64) std::atomic<uint32_t> done_{0};       // finished tasks of this run
+  FutexEvent newest_run_{};                         // number of the newest run: idle threads wait for it
+  FutexEvent finished_run_{};                       // number of the newest run that is done: the caller waits for it
   std::atomic<bool> active_{false};
   std::atomic<bool> stop_{false};
 

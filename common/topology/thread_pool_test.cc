@@ -3,12 +3,12 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include <atomic>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <vector>
 
 namespace kt::topology {
@@ -75,7 +75,7 @@ TEST(ThreadPoolTest, NamesThreadsWithinTheKernelsLimit) {
   std::set<std::string> names;
   pool.Run(2, [&](int, int thread) {
     arrived.fetch_add(1);
-    while (arrived.load() < 2) CpuPause();
+    while (arrived.load() < 2) std::this_thread::yield();
     char name[16] = {};
     pthread_getname_np(pthread_self(), name, sizeof(name));
     const std::lock_guard lock(mutex);
@@ -105,26 +105,6 @@ TEST(ThreadPoolTest, IdleThreadsSleep) {
   nanosleep(&pause, nullptr);
   // Three threads that spun for this long would have used a hundred milliseconds at least.
   EXPECT_LT(cpu_ns() - before, 20 * 1000 * 1000);
-}
-
-TEST(WaitPolicyTest, SpinGivesUp) {
-  int asked = 0;
-  EXPECT_FALSE(SpinUntil(100, [&] { ++asked; return false; }));
-  EXPECT_GT(asked, 1);
-  EXPECT_TRUE(SpinUntil(0, [] { return true; }));
-}
-
-TEST(WaitPolicyTest, SharedFutexWakesAcrossMappings) {
-  void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(page, MAP_FAILED);
-  auto* word = new (page) std::atomic<uint32_t>(0);
-  std::thread waiter([&] {
-    while (word->load() == 0) FutexWait(*word, 0, true);
-  });
-  word->store(1);
-  FutexWake(*word, 1, true);
-  waiter.join();
-  munmap(page, 4096);
 }
 
 }  // namespace
