@@ -13,11 +13,10 @@ mapfile -t wanted < <(grep -hv -e '^#' -e '^$' "${lists[@]}")
 command -v dpkg-query >/dev/null ||
   die "this is not Debian; install what ${lists[*]} name with the package manager that is here"
 
-missing=()
-for package in "${wanted[@]}"; do
-  status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
-  [[ $status == installed ]] || missing+=("$package")
-done
+# dpkg-query fails where it does not know one of them; it lists the others all the same.
+installed=$({ dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${wanted[@]}" 2>/dev/null || true; } |
+  sed -n 's/ installed$//p')
+mapfile -t missing < <(printf '%s\n' "${wanted[@]}" | grep -vxF "$installed")
 if [[ ${#missing[@]} == 0 ]]; then
   echo "all ${#wanted[@]} packages are installed"
   exit 0
