@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs StepPlans: cache copies, forward pass, logits, sampling, captures. One thread but for SetChannel.
+#ifndef KT_GPU_WORKER_ENGINE_H_
+#define KT_GPU_WORKER_ENGINE_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "gpu_worker/forward.h"
+#include "proto/step.pb.h"
+
+namespace kt {
+
+class Engine {
+ public:
+  struct Parts {
+    const ModelConfig* config;
+    Device* device;
+    Ops* ops;
+    const DenseWeights* dense;
+    const KvPool* cache;
+    Forward* forward;
+    StepLimits limits;
+  };
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(const Parts& parts);
+  static size_t WorkspaceBytes(const ModelConfig& config, int activation_bytes);
+
+  // Never fails as a call: what went wrong is in the result.
+  proto::StepResult RunStep(const proto::StepPlan& plan);
+
+  // Replaces the way to the expert workers. A step that waits on the old one fails with Aborted. Any thread.
+  void SetChannel(std::shared_ptr<ExpertChannel> channel);
+
+ private:
+  explicit Engine(const Parts& parts) : p_(parts) {}
+  absl::Status Run(const proto::StepPlan& plan, proto::StepResult& result);
+  ForwardTaps MakeTaps(const proto::StepPlan& plan, proto::StepResult& result);
+  absl::Status Head(const proto::StepPlan& plan, proto::StepResult& result);
+
+  Parts p_;
+  StepInput input_;
+  DeviceBuffer memory_;
+  void *picked_ = nullptr, *normed_ = nullptr;
+  float* logits_ = nullptr;
+  absl::Mutex mutex_;
+  std::shared_ptr<ExpertChannel> channel_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace kt
+
+#endif  // KT_GPU_WORKER_ENGINE_H_

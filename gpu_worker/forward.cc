@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu_worker/forward.h"
+
+#include <algorithm>
+#include <array>
+
+#include "common/base/status.h"
+
+namespace kt {
+namespace {
+
+constexpr int64_t kExpertTimeoutUs = 30'000'000;
+
+double Since(int64_t start_us) { return static_cast<double>(NowUs() - start_us) / 1000; }
+
+// Widths of the workspace: the widest of all layers.
+struct Widths {
+  explicit Widths(const ModelConfig& c) {
+    for (const AttentionConfig& a : c.attentions) {
+      q = std::max(q, a.num_heads * a.head_dim);
+      kv = std::max(kv, a.num_kv_heads * a.head_dim);
+    }
+    for (const LayerConfig& l : c.layers) ffn = std::max(ffn, l.dense_intermediate);
+    for (const MoeConfig& m : c.moes) {
+      ffn = std::max(ffn, m.shared_intermediate);
+      experts = std::max(experts, m.num_experts);
+      top_k = std::max(top_k, m.top_k);
+    }
+  }
+  int q = 0, kv = 0, ffn = 0, experts = 0, top_k = 0;
+};
+
+}  // namespace
+
+size_t Forward::WorkspaceBytes(const ModelConfig& c, int tokens_max, int activation_bytes) {
+  Widths w(c);
+  size_t ropes = 0;
+  for (const RopeConfig& r : c.ropes) ropes += static_cast<size_t>(r.rotary_dim);
+  size_t a = static_cast<size_t>(2 * c.hidden + 2 * w.q + 2 * w.kv + w.ffn) * static_cast<size_t>(activation_bytes);
+  size_t f = (static_cast<size_t>(2 * c.hidden + 2 * w.ffn + w.experts + 2 * w.top_k) + ropes) * 4;
+  // Every piece starts on 256 bytes.
+  return (a + f) * static_cast<size_t>(tokens_max) + (32 + 2 * c.ropes.size()) * 256;
+}
+
+absl::StatusOr<std::unique_ptr<Forward>> Forward::Create(const Parts& parts) {
+  std::unique_ptr<Forward> forward(new Forward(parts));
+  Forward& f = *forward;
+  const ModelConfig& c = *parts.config;
+  Widths w(c);
+  int ab = parts.ops->activation_bytes();
+  KT_ASSIGN_OR_RETURN(f.memory_, parts.device->Allocate(WorkspaceBytes(c, parts.tokens_max, ab), "workspace (--chunked-prefill-size)"));
+  uint8_t* next = f.memory_.As<uint8_t>();
+  auto take = [&](int width, int bytes) {
+    uint8_t* p = next;
+    next += (static_cast<size_t>(width) * static_cast<size_t>(parts.tokens_max) * static_cast<size_t>(bytes) + 255) / 256 * 256;
+    return p;
+  };
+  for (void** p : {&f.residual_, &f.normed_}) *p = take(c.hidden, ab);
+  for (void** p : {&f.q_, &f.attended_}) *p = take(w.q, ab);
+  for (void** p : {&f.k_, &f.v_}) *p = take(w.kv, ab);
+  f.ffn_mid_ = take(w.ffn, ab);
+  auto take_f32 = [&](int width) { return reinterpret_cast<float*>(take(width, 4)); };
+  for (float** p : {&f.part_, &f.routed_}) *p = take_f32(c.hidden);
+  for (float** p : {&f.gate_, &f.up_}) *p = take_f32(w.ffn);
+  f.logits_ = take_f32(w.experts);
+  f.weights_ = take_f32(w.top_k);
+  f.ids_ = reinterpret_cast<int32_t*>(take(w.top_k, 4));
+  for (const RopeConfig& r : c.ropes) {
+    f.cos_.push_back(take_f32(r.rotary_dim / 2));
+    f.sin_.push_back(take_f32(r.rotary_dim / 2));
+  }
+  f.host_ids_.resize(static_cast<size_t>(w.top_k) * static_cast<size_t>(parts.tokens_max));
+  f.host_weights_.resize(f.host_ids_.size());
+  f.resident_.resize(c.layers.size());
+  f.counts_.resize(c.layers.size());
+  for (size_t l = 0; l < c.layers.size(); ++l) {
+    if (!c.layers[l].moe) continue;
+    size_t experts = static_cast<size_t>(c.moes[static_cast<size_t>(*c.layers[l].moe)].num_experts);
+    f.resident_[l].assign(experts, 0);
+    f.counts_[l].assign(experts, 0);
+    for (int e : (*parts.resident_sets)[l]) f.resident_[l][static_cast<size_t>(e)] = 1;
+  }
+  return forward;
+}
+
+absl::Status Forward::Run(const StepInput& input, ExpertChannel* channel, const ForwardTaps& taps) {
+  const ModelConfig& c = *p_.config;
+  times_ = {};
+  int tokens = input.tokens();
+  p_.ops->Embed(p_.dense->embedding, input.token_ids(), tokens, residual_);
+  for (size_t r = 0; r < c.ropes.size(); ++r) p_.ops->RopeTable(c.ropes[r], input.positions(), tokens, cos_[r], sin_[r]);
+  if (taps.hidden) taps.hidden(0, residual_);
+  for (size_t l = 0; l < c.layers.size(); ++l) {
+    int64_t start = NowUs();
+    const LayerWeights& w = p_.dense->layers[l];
+    Attention(l, input);
+    p_.ops->RmsNorm(residual_, w.post_attention_norm, c.rms_norm_eps, tokens, c.hidden, normed_);
+    if (c.layers[l].moe) {
+      times_.attention_ms += Since(start);
+      KT_RETURN_IF_ERROR(Moe(l, tokens, channel, taps));
+    } else {
+      DenseFfn(w.ffn, normed_, tokens, part_);
+      p_.ops->AddParts(residual_, std::array<const float*, 1>{part_}, tokens, c.hidden);
+      times_.attention_ms += Since(start);
+    }
+    if (taps.hidden) taps.hidden(static_cast<int>(l) + 1, residual_);
+  }
+  return absl::OkStatus();
+}
+
+void Forward::Attention(size_t l, const StepInput& input) {
+  const ModelConfig& c = *p_.config;
+  const AttentionConfig& a = c.attentions[static_cast<size_t>(c.layers[l].attention)];
+  const LayerWeights& w = p_.dense->layers[l];
+  int tokens = input.tokens();
+  p_.ops->RmsNorm(residual_, w.input_norm, c.rms_norm_eps, tokens, c.hidden, normed_);
+  p_.ops->Linear(w.q, normed_, tokens, q_);
+  p_.ops->Linear(w.k, normed_, tokens, k_);
+  p_.ops->Linear(w.v, normed_, tokens, v_);
+  if (w.q_norm != nullptr) {
+    p_.ops->RmsNorm(q_, w.q_norm, c.rms_norm_eps, tokens * a.num_heads, a.head_dim, q_);
+    p_.ops->RmsNorm(k_, w.k_norm, c.rms_norm_eps, tokens * a.num_kv_heads, a.head_dim, k_);
+  }
+  if (a.rope) {
+    const RopeConfig& rope = c.ropes[static_cast<size_t>(*a.rope)];
+    const float *cos = cos_[static_cast<size_t>(*a.rope)], *sin = sin_[static_cast<size_t>(*a.rope)];
+    p_.ops->ApplyRope(rope, cos, sin, q_, tokens, a.num_heads, a.head_dim);
+    p_.ops->ApplyRope(rope, cos, sin, k_, tokens, a.num_kv_heads, a.head_dim);
+  }
+  p_.ops->KvWrite(a, p_.cache->layer(l), k_, v_, input.sequences());
+  p_.ops->Attention(a, p_.cache->layer(l), q_, input.sequences(), attended_);
+  p_.ops->LinearF32(w.o, attended_, tokens, part_);
+  p_.ops->AddParts(residual_, std::array<const float*, 1>{part_}, tokens, c.hidden);
+}
+
+void Forward::DenseFfn(const FfnWeights& w, const void* x, int tokens, float* y) {
+  p_.ops->LinearF32(w.gate, x, tokens, gate_);
+  p_.ops->LinearF32(w.up, x, tokens, up_);
+  p_.ops->SiluMul(gate_, up_, tokens, w.gate.n, ffn_mid_);
+  p_.ops->LinearF32(w.down, ffn_mid_, tokens, y);
+}
+
+absl::Status Forward::Moe(size_t l, int tokens, ExpertChannel* channel, const ForwardTaps& taps) {
+  const ModelConfig& c = *p_.config;
+  const MoeConfig& moe = c.moes[static_cast<size_t>(*c.layers[l].moe)];
+  const LayerWeights& w = p_.dense->layers[l];
+  int64_t start = NowUs();
+  p_.ops->RouterLogits(w.router, moe.num_experts, c.hidden, normed_, tokens, logits_);
+  p_.ops->RouterTopK(moe, w.correction_bias, logits_, tokens, ids_, weights_);
+  if (taps.routing) taps.routing(static_cast<int>(l), ids_, weights_, logits_);
+
+  ExpertTicket ticket = 0;
+  KT_ASSIGN_OR_RETURN(bool submitted, SubmitExperts(l, moe, tokens, channel, &ticket));
+
+  // While the expert workers are at it: resident and shared experts. The order of the parts is fixed: device, shared, workers.
+  constexpr int kPartsMax = kRingWorkersMax + 2;
+  std::array<const float*, kPartsMax> parts;
+  size_t count = 0;
+  if (!(*p_.resident_sets)[l].empty()) {
+    p_.ops->Experts(moe, p_.resident->layer(static_cast<int>(l)), normed_, tokens, ids_, weights_, routed_);
+    parts[count++] = routed_;
+  }
+  if (w.ffn.gate.n > 0) {
+    DenseFfn(w.ffn, normed_, tokens, part_);
+    parts[count++] = part_;
+  }
+  times_.device_moe_ms += Since(start);
+  if (submitted) {
+    int64_t wait_start = NowUs();
+    KT_RETURN_IF_ERROR(channel->Wait(ticket, kExpertTimeoutUs));
+    times_.expert_wait_ms += Since(wait_start);
+    for (int i = 0; i < channel->workers(); ++i) parts[count++] = channel->partial(i, ticket);
+  }
+  p_.ops->AddParts(residual_, std::span(parts.data(), count), tokens, c.hidden);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Forward::SubmitExperts(size_t l, const MoeConfig& moe, int tokens, ExpertChannel* channel, ExpertTicket* ticket) {
+  size_t slots = static_cast<size_t>(tokens) * static_cast<size_t>(moe.top_k);
+  KT_RETURN_IF_ERROR(p_.device->CopyAsync(host_ids_.data(), ids_, slots * 4, CopyKind::kDeviceToHost, StreamId{}));
+  KT_RETURN_IF_ERROR(p_.device->CopyAsync(host_weights_.data(), weights_, slots * 4, CopyKind::kDeviceToHost, StreamId{}));
+  KT_RETURN_IF_ERROR(p_.device->Synchronize(StreamId{}));
+  std::vector<uint32_t>& counts = counts_[l];
+  std::fill(counts.begin(), counts.end(), 0);
+  bool any = false;
+  for (size_t i = 0; i < slots; ++i) {
+    auto expert = static_cast<size_t>(host_ids_[i]);
+    ++counts[expert];
+    if (resident_[l][expert] != 0) {
+      host_ids_[i] = -1;
+    } else {
+      any = true;
+    }
+  }
+  if (!any) return false;
+  if (channel == nullptr) return FailedPrecondition("layer {}: tokens are routed to experts of CPU workers, but none is attached", l);
+  ExpertChannel::Buffers b = channel->Next();
+  size_t row_bytes = static_cast<size_t>(moe.width) * static_cast<size_t>(p_.ops->activation_bytes());
+  KT_RETURN_IF_ERROR(p_.device->CopyAsync(b.rows, normed_, row_bytes * static_cast<size_t>(tokens), CopyKind::kDeviceToHost, StreamId{}));
+  std::copy_n(host_ids_.begin(), slots, b.ids);
+  std::copy_n(host_weights_.begin(), slots, b.weights);
+  KT_RETURN_IF_ERROR(p_.device->Synchronize(StreamId{}));
+  KT_ASSIGN_OR_RETURN(*ticket, channel->Submit(static_cast<int>(l), tokens));
+  ++times_.hand_overs;
+  return true;
+}
+
+}  // namespace kt

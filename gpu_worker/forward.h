@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward pass: one for every model family and device. Rows of all sequences of a step go through the layers together.
+#ifndef KT_GPU_WORKER_FORWARD_H_
+#define KT_GPU_WORKER_FORWARD_H_
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "gpu_worker/dense_weights.h"
+#include "gpu_worker/device.h"
+#include "gpu_worker/expert_client/expert_channel.h"
+#include "gpu_worker/kv_pool.h"
+#include "gpu_worker/ops.h"
+#include "gpu_worker/step_input.h"
+#include "proto/step.pb.h"
+#include "worker/expert_bank.h"
+
+namespace kt {
+
+// What a caller may want to see of a step; null functions cost nothing. Pointers are valid during the call.
+struct ForwardTaps {
+  // Residual stream after the embedding (0) and after layer i - 1 (i).
+  std::function<void(int index, const void* residual)> hidden;
+  // Per MoE layer: [tokens, k] and [tokens, experts].
+  std::function<void(int layer, const int32_t* ids, const float* weights, const float* logits)> routing;
+};
+
+// Milliseconds and counts of one step, for StepTimings.
+struct ForwardTimes {
+  double attention_ms = 0, device_moe_ms = 0, expert_wait_ms = 0;
+  uint32_t hand_overs = 0;
+};
+
+// One thread. Everything is allocated by Create; Run allocates nothing.
+class Forward {
+ public:
+  struct Parts {
+    const ModelConfig* config;
+    Device* device;
+    Ops* ops;
+    const DenseWeights* dense;
+    const ExpertBank* resident;  // experts on the device; layers without any are skipped
+    const ExpertSets* resident_sets;
+    const KvPool* cache;
+    int tokens_max;
+  };
+  static absl::StatusOr<std::unique_ptr<Forward>> Create(const Parts& parts);
+  static size_t WorkspaceBytes(const ModelConfig& config, int tokens_max, int activation_bytes);
+
+  // The rows' residual stream after the last layer is in residual() afterwards. `channel` may be null where every expert is resident.
+  // Errors are those of the channel; the cache rows of the step are then undefined.
+  absl::Status Run(const StepInput& input, ExpertChannel* channel, const ForwardTaps& taps);
+  const void* residual() const { return residual_; }
+  const ForwardTimes& times() const { return times_; }
+  // Expert counts of the last step: [layer][expert], empty for dense layers.
+  const std::vector<std::vector<uint32_t>>& expert_counts() const { return counts_; }
+
+ private:
+  explicit Forward(const Parts& parts) : p_(parts) {}
+  void Attention(size_t l, const StepInput& input);
+  void DenseFfn(const FfnWeights& w, const void* x, int tokens, float* y);
+  absl::Status Moe(size_t l, int tokens, ExpertChannel* channel, const ForwardTaps& taps);
+  absl::StatusOr<bool> SubmitExperts(size_t l, const MoeConfig& moe, int tokens, ExpertChannel* channel, ExpertTicket* ticket);
+
+  Parts p_;
+  DeviceBuffer memory_;
+  // Activations, in the device's type.
+  void *residual_ = nullptr, *normed_ = nullptr, *q_ = nullptr, *k_ = nullptr, *v_ = nullptr, *attended_ = nullptr, *ffn_mid_ = nullptr;
+  // fp32.
+  float *part_ = nullptr, *routed_ = nullptr, *gate_ = nullptr, *up_ = nullptr, *logits_ = nullptr, *weights_ = nullptr;
+  int32_t* ids_ = nullptr;
+  std::vector<float*> cos_, sin_;                // of each rope table
+  std::vector<std::vector<uint8_t>> resident_;   // [layer][expert]: 1 on the device
+  std::vector<std::vector<uint32_t>> counts_;
+  std::vector<int32_t> host_ids_;
+  std::vector<float> host_weights_;
+  ForwardTimes times_;
+};
+
+}  // namespace kt
+
+#endif  // KT_GPU_WORKER_FORWARD_H_

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu_worker/worker_service.h"
+
+#include "common/base/status.h"
+#include "common/rpc/status_convert.h"
+
+namespace kt {
+
+grpc::Status WorkerService::AttachExperts(grpc::ServerContext*, const proto::AttachExpertsRequest* request,
+                                          proto::AttachExpertsReply* reply) {
+  absl::MutexLock lock(&attach_mutex_);
+  if (request->generation() < generation_) {
+    return ToGrpc(FailedPrecondition("attach experts: generation {} is older than {}", request->generation(), generation_));
+  }
+  if (request->generation() > generation_) {
+    if (absl::Status s = Attach(*request, last_reply_); !s.ok()) return ToGrpc(s);
+    generation_ = request->generation();
+  }
+  *reply = last_reply_;
+  return grpc::Status::OK;
+}
+
+absl::Status WorkerService::Attach(const proto::AttachExpertsRequest& request, proto::AttachExpertsReply& reply) {
+  reply.Clear();
+  if (request.workers_size() != ring_shape_.workers) {
+    return FailedPrecondition("attach experts: {} workers, configured are {}", request.workers_size(), ring_shape_.workers);
+  }
+  if (request.transport() == "grpc") {
+    std::vector<std::string> targets;
+    for (const auto& w : request.workers()) targets.push_back(w.address());
+    KT_ASSIGN_OR_RETURN(std::shared_ptr<ExpertChannel> channel, MakeGrpcChannel(targets, ring_shape_));
+    engine_->SetChannel(std::move(channel));
+    return absl::OkStatus();
+  }
+  if (request.transport() != "ring") {
+    return InvalidArgument("attach experts: transport '{}' is not known; ring and grpc are", request.transport());
+  }
+  std::string name = fmt::format("expert-ring-{}", request.generation());
+  KT_ASSIGN_OR_RETURN(Segment segment, segments_(name, RingBytes(ring_shape_)));
+  KT_ASSIGN_OR_RETURN(RingHost ring, RingHost::Create(std::move(segment), ring_shape_, policy_));
+  reply.mutable_ring()->set_segment(name);
+  reply.mutable_ring()->set_bytes(RingBytes(ring_shape_));
+  engine_->SetChannel(MakeRingChannel(std::move(ring)));
+  return absl::OkStatus();
+}
+
+grpc::Status WorkerService::RunSteps(grpc::ServerContext* context,
+                                     grpc::ServerReaderWriter<proto::StepResult, proto::StepPlan>* stream) {
+  {
+    absl::MutexLock lock(&stream_mutex_);
+    if (current_ != nullptr) current_->TryCancel();
+    current_ = context;
+  }
+  proto::StepPlan plan;
+  while (stream->Read(&plan)) {
+    absl::MutexLock lock(&step_mutex_);
+    if (!stream->Write(engine_->RunStep(plan))) break;
+  }
+  absl::MutexLock lock(&stream_mutex_);
+  if (current_ == context) current_ = nullptr;
+  return grpc::Status::OK;
+}
+
+}  // namespace kt

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef KT_GPU_WORKER_WORKER_SERVICE_H_
+#define KT_GPU_WORKER_WORKER_SERVICE_H_
+
+#include <functional>
+
+#include "absl/synchronization/mutex.h"
+#include "gpu_worker/engine.h"
+#include "proto/gpu_worker.grpc.pb.h"
+
+namespace kt {
+
+// gRPC face of one rank: thin. Steps run on the thread of the RunSteps call.
+class WorkerService final : public proto::GpuWorker::Service {
+ public:
+  // Maps a segment of the node by name.
+  using SegmentSource = std::function<absl::StatusOr<Segment>(const std::string& name, size_t bytes)>;
+  // `ring_shape` has the workers, width and tokens of this system's expert tasks.
+  WorkerService(Engine* engine, const RingShape& ring_shape, RingWaitPolicy policy, SegmentSource segments)
+      : engine_(engine), ring_shape_(ring_shape), policy_(policy), segments_(std::move(segments)) {}
+
+  grpc::Status AttachExperts(grpc::ServerContext*, const proto::AttachExpertsRequest*, proto::AttachExpertsReply*) override;
+  grpc::Status RunSteps(grpc::ServerContext*, grpc::ServerReaderWriter<proto::StepResult, proto::StepPlan>*) override;
+
+ private:
+  absl::Status Attach(const proto::AttachExpertsRequest& request, proto::AttachExpertsReply& reply);
+
+  Engine* const engine_;
+  const RingShape ring_shape_;
+  const RingWaitPolicy policy_;
+  const SegmentSource segments_;
+
+  absl::Mutex attach_mutex_;
+  uint64_t generation_ ABSL_GUARDED_BY(attach_mutex_) = 0;
+  proto::AttachExpertsReply last_reply_ ABSL_GUARDED_BY(attach_mutex_);
+
+  absl::Mutex stream_mutex_;  // guards which stream is the current one
+  grpc::ServerContext* current_ ABSL_GUARDED_BY(stream_mutex_) = nullptr;
+  absl::Mutex step_mutex_;    // held while a step runs
+};
+
+}  // namespace kt
+
+#endif  // KT_GPU_WORKER_WORKER_SERVICE_H_
