@@ -5,7 +5,7 @@
 
 namespace kt {
 KT_DEFINE_ISA_DISPATCH(Add, AddArgs)
-KT_DEFINE_ISA_DISPATCH(AddFp32, AddFp32Args)
+KT_DEFINE_ISA_DISPATCH(AddParts, AddPartsArgs)
 KT_DEFINE_ISA_DISPATCH(SiluMul, SiluMulArgs)
 KT_DEFINE_ISA_DISPATCH(Convert, ConvertArgs)
 }  // namespace kt

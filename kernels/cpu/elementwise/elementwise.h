@@ -19,15 +19,16 @@ struct AddArgs {
 };
 void Add(Isa isa, const AddArgs& args) noexcept;
 
-// residual[i] += parts[0][i] + parts[1][i] + ..., the parts summed in fp32 in this order first. residual [n] of the activation type.
-struct AddFp32Args {
-  void* residual = nullptr;
-  const float* const* parts = nullptr;  // [num_parts] of [n]
-  int num_parts = 0;                    // >= 1
-  int64_t n = 0;
+// residual[i] += parts[0][i] + parts[1][i] + ... for i in [begin, end), the parts summed in fp32 in this order first.
+struct AddPartsArgs {
+  void* residual = nullptr;             // activation type
+  const float* const* parts = nullptr;  // [num_parts], num_parts >= 1
+  int num_parts = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
   bool is_bf16 = false;
 };
-void AddFp32(Isa isa, const AddFp32Args& args) noexcept;
+void AddParts(Isa isa, const AddPartsArgs& args) noexcept;
 
 // out = silu(gate) * up, silu(g) = g / (1 + e^-g). gate, up [rows, n] fp32 · out [rows, n] of the activation type.
 struct SiluMulArgs {

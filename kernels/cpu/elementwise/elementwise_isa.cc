@@ -13,11 +13,11 @@ void AddTyped(const AddArgs& a) {
 }
 
 template <typename T>
-void AddFp32Typed(const AddFp32Args& a) {
-  T* residual = static_cast<T*>(a.residual);
-  ForEachVector(a.n, [&](int64_t i, auto load, auto store) {
-    VecF sum = load(a.parts[0] + i);
-    for (int p = 1; p < a.num_parts; ++p) sum += load(a.parts[p] + i);
+void AddPartsTyped(const AddPartsArgs& a) {
+  T* residual = static_cast<T*>(a.residual) + a.begin;
+  ForEachVector(a.end - a.begin, [&](int64_t i, auto load, auto store) {
+    VecF sum = load(a.parts[0] + a.begin + i);
+    for (int p = 1; p < a.num_parts; ++p) sum += load(a.parts[p] + a.begin + i);
     store(residual + i, load(residual + i) + sum);
   });
 }
@@ -51,7 +51,7 @@ void ConvertTyped(const ConvertArgs& a) {
 }  // namespace
 
 void Add(const AddArgs& args) noexcept { args.is_bf16 ? AddTyped<bf16>(args) : AddTyped<float>(args); }
-void AddFp32(const AddFp32Args& args) noexcept { args.is_bf16 ? AddFp32Typed<bf16>(args) : AddFp32Typed<float>(args); }
+void AddParts(const AddPartsArgs& args) noexcept { args.is_bf16 ? AddPartsTyped<bf16>(args) : AddPartsTyped<float>(args); }
 void SiluMul(const SiluMulArgs& args) noexcept { args.is_bf16 ? SiluMulTyped<bf16>(args) : SiluMulTyped<float>(args); }
 void Convert(const ConvertArgs& args) noexcept { args.is_bf16 ? ConvertTyped<bf16>(args) : ConvertTyped<float>(args); }
 

@@ -29,7 +29,9 @@ TEST(ElementwiseTest, AdditionsAndConversionAreExactInEveryRowOfTheTable) {
       std::vector<const float*> parts;
       for (int p = 0; p < num_parts; ++p) values.push_back(random.Normals(total));
       for (const auto& v : values) parts.push_back(v.data());
-      AddFp32(isa, {summed.data(), parts.data(), num_parts, total, is_bf16});
+      const int cut = random.Int(0, total);
+      AddParts(isa, {summed.data(), parts.data(), num_parts, 0, cut, is_bf16});
+      AddParts(isa, {summed.data(), parts.data(), num_parts, cut, total, is_bf16});
       const std::vector<float> bias = random.Normals(n);
       const int64_t out_stride = n + random.Int(0, 3);
       Activations biased(rows * out_stride, is_bf16), plain(rows * out_stride, is_bf16);

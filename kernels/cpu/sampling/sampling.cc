@@ -150,7 +150,7 @@ SampleStatus Sample(const SamplingArgs& args, void* scratch, int32_t* token) noe
   return Sampler(args, values, keys).Run(token);
 }
 
-SampleStatus TokenLogprobs(const float* logits, int vocab, int32_t token, int top_n, float* logprob, SamplingLogprob* top) noexcept {
+SampleStatus TokenLogprobs(const float* logits, int vocab, int32_t token, int top_n, float* logprob, ScoredToken* top) noexcept {
   if (token < 0 || token >= vocab) return SampleStatus::kBadToken;
   if (!AllFinite(logits, vocab)) return SampleStatus::kNotFinite;
   const double max = *std::max_element(logits, logits + vocab);

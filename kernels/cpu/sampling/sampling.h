@@ -55,11 +55,11 @@ SampleStatus Sample(const SamplingArgs& args, void* scratch, int32_t* token) noe
 
 // Log-probabilities of the model's own distribution (log-softmax of the raw logits, summed in double in id order): of `token`, and of the
 // top_n best tokens (descending, ties: lower id) into top [min(top_n, vocab)].
-struct SamplingLogprob {
+struct ScoredToken {
   int32_t token_id = 0;
   float logprob = 0;
 };
-SampleStatus TokenLogprobs(const float* logits, int vocab, int32_t token, int top_n, float* logprob, SamplingLogprob* top) noexcept;
+SampleStatus TokenLogprobs(const float* logits, int vocab, int32_t token, int top_n, float* logprob, ScoredToken* top) noexcept;
 
 }  // namespace kt
 

@@ -229,7 +229,7 @@ TEST(TokenLogprobsTest, EqualTheReferenceAndListTheBest) {
       for (float& x : logits) x = std::round(x);
     }
     float logprob = 0;
-    std::vector<SamplingLogprob> top(std::min(top_n, vocab));
+    std::vector<ScoredToken> top(std::min(top_n, vocab));
     ASSERT_EQ(TokenLogprobs(logits.data(), vocab, token, top_n, &logprob, top.data()), SampleStatus::kOk);
     long double total = 0;
     for (float x : logits) total += std::exp((long double)x);
