@@ -8,6 +8,7 @@
 #include "cpu_expert_worker/expert_service.h"
 #include "spdlog/spdlog.h"
 #include "worker/expert_bank.h"
+#include "worker/step_limits.h"
 #include "worker/worker_main.h"
 
 namespace kt {

@@ -43,7 +43,7 @@ class GpuWorker final : public Worker {
     KT_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(config.model().path()));
     KT_RETURN_IF_ERROR(CheckManifest(model_, *checkpoint));
     Placement placement = UniformPlacement(model_, config.experts().gpu_experts_per_layer());
-    resident_sets_ = placement.DeviceExperts(model_);
+    resident_sets_ = placement.device;
 
     uint64_t dense_bytes = DenseWeights::Bytes(model_);
     IntermediateSlice whole{0, model_.moes.empty() ? 0 : model_.moes[0].intermediate};

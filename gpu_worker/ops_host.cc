@@ -2,7 +2,6 @@
 #include "gpu_worker/ops_host.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "common/base/status.h"
@@ -20,7 +19,6 @@ constexpr int kExpertTokensPerPass = 256;
 // Below these sizes handing work to other threads costs more than it saves.
 constexpr int64_t kElementsPerTask = 16384;
 constexpr int64_t kRouterWorkPerTask = 1 << 18;
-constexpr size_t kPartsMax = 80;  // device, shared and every expert worker
 
 size_t Align(size_t x) { return (x + 255) / 256 * 256; }
 
@@ -205,10 +203,12 @@ class HostOps final : public Ops {
 
   void AddParts(void* residual, std::span<const float* const> parts, int tokens, int n) override {
     Split(tokens, n, [&](int first, int count) {
-      int64_t at = int64_t{first} * n;
-      std::array<const float*, kPartsMax> moved;
-      for (size_t i = 0; i < parts.size(); ++i) moved[i] = parts[i] + at;
-      AddFp32(o_.isa, {.residual = At(residual, at), .parts = moved.data(), .num_parts = static_cast<int>(parts.size()), .n = int64_t{count} * n, .is_bf16 = o_.bf16});
+      kt::AddParts(o_.isa, {.residual = residual,
+                            .parts = parts.data(),
+                            .num_parts = static_cast<int>(parts.size()),
+                            .begin = int64_t{first} * n,
+                            .end = int64_t{first + count} * n,
+                            .is_bf16 = o_.bf16});
     });
   }
 
