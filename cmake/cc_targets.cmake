@@ -5,7 +5,8 @@
 # kt_cc_benchmark(NAME n SRCS ... DEPS ...)          google-benchmark program (not run by ctest)
 # kt_cc_fuzz(NAME n SRCS ... DEPS ... CORPUS dir)    LLVMFuzzerTestOneInput; libFuzzer under clang, else a
 #                                                     driver that runs the corpus and seeded mutations of it as a test
-set(KT_WARNINGS -Wall -Wextra -Werror -Wno-unused-parameter -Wno-missing-field-initializers)
+set(KT_WARNINGS -Wall -Wextra -Werror -Wno-unused-parameter -Wno-missing-field-initializers
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)  # false alarms of gcc 12 on std::variant
 
 function(kt_cc_library)
   cmake_parse_arguments(A "" "NAME" "SRCS;HDRS;DEPS;LINK_OPTIONS" ${ARGN})

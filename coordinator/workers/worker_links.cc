@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/workers/worker_links.h"
+
+#include <pthread.h>
+
+#include <chrono>
+
+#include "absl/time/time.h"
+#include "common/base/status.h"
+#include "common/rpc/server_runner.h"
+#include "common/rpc/status_convert.h"
+#include "spdlog/spdlog.h"
+
+namespace kt {
+namespace {
+
+constexpr auto kAttachTimeout = std::chrono::seconds(10);
+constexpr absl::Duration kTimer = absl::Seconds(1);
+
+TimePoint Now() { return SteadyClock().Now(); }
+
+}  // namespace
+
+// One RunSteps call. Results are read by a thread of its own.
+class WorkerLinks::StepStream {
+ public:
+  StepStream(const std::string& address, SchedulerLoop* loop) : stub_(proto::GpuWorker::NewStub(InternalChannel(address))), loop_(loop) {
+    stream_ = stub_->RunSteps(&context_);
+    reader_ = std::thread([this] {
+      pthread_setname_np(pthread_self(), "kt-results");
+      proto::StepResult result;
+      while (stream_->Read(&result)) loop_->PostResult(result);
+    });
+  }
+  ~StepStream() {
+    context_.TryCancel();
+    reader_.join();
+    stream_->Finish();
+  }
+  // A plan that cannot be sent is lost with its worker, whose end is noticed elsewhere.
+  void Send(const proto::StepPlan& plan) { stream_->Write(plan); }
+
+ private:
+  std::unique_ptr<proto::GpuWorker::Stub> stub_;
+  SchedulerLoop* const loop_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<proto::StepPlan, proto::StepResult>> stream_;
+  std::thread reader_;
+};
+
+WorkerLinks::WorkerLinks(const proto::RuntimeConfig& config, const RegistryConfig& registry, Callbacks callbacks)
+    : config_(config), callbacks_(std::move(callbacks)), registry_(registry) {}
+
+WorkerLinks::~WorkerLinks() { Stop(); }
+
+void WorkerLinks::Start(SchedulerLoop* loop) {
+  loop_ = loop;
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "kt-links");
+    Run();
+  });
+}
+
+void WorkerLinks::Stop() {
+  std::shared_ptr<StepStream> stream;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    stream = std::move(stream_);
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+bool WorkerLinks::serving() const {
+  absl::MutexLock lock(&mutex_);
+  return registry_.serving();
+}
+
+Json WorkerLinks::Health() const {
+  absl::MutexLock lock(&mutex_);
+  return registry_.Health();
+}
+
+grpc::Status WorkerLinks::Register(grpc::ServerContext*, const proto::RegisterRequest* request, proto::RegisterReply* reply) {
+  absl::MutexLock lock(&mutex_);
+  absl::Status status = registry_.OnRegister(*request, Now());
+  for (RegistryAction& a : registry_.TakeActions()) actions_.push_back(std::move(a));
+  if (!status.ok()) {
+    spdlog::error("{}", Message(status));
+    return ToGrpc(status);
+  }
+  *reply->mutable_config() = config_;
+  return grpc::Status::OK;
+}
+
+grpc::Status WorkerLinks::Report(grpc::ServerContext*, grpc::ServerReader<proto::WorkerReport>* reader, proto::ReportReply*) {
+  proto::WorkerReport report;
+  absl::Status status;
+  while (status.ok() && reader->Read(&report)) {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) return grpc::Status::CANCELLED;
+    status = registry_.OnReport(report, Now());
+    for (RegistryAction& a : registry_.TakeActions()) actions_.push_back(std::move(a));
+  }
+  absl::MutexLock lock(&mutex_);
+  if (status.ok()) registry_.OnGone({report.kind(), report.index()}, report.incarnation(), "its report stream ended");
+  for (RegistryAction& a : registry_.TakeActions()) actions_.push_back(std::move(a));
+  return ToGrpc(status);
+}
+
+void WorkerLinks::Send(const proto::StepPlan& plan) {
+  std::shared_ptr<StepStream> stream;
+  {
+    absl::MutexLock lock(&mutex_);
+    stream = stream_;
+  }
+  if (stream != nullptr) stream->Send(plan);
+}
+
+void WorkerLinks::Run() {
+  while (true) {
+    std::deque<RegistryAction> actions;
+    {
+      absl::MutexLock lock(&mutex_);
+      auto due = [this] { return stopping_ || !actions_.empty(); };
+      mutex_.AwaitWithTimeout(absl::Condition(&due), kTimer);
+      if (stopping_) return;
+      registry_.OnTimer(Now());
+      for (RegistryAction& a : registry_.TakeActions()) actions_.push_back(std::move(a));
+      actions.swap(actions_);
+    }
+    for (RegistryAction& action : actions) Carry(action);
+  }
+}
+
+void WorkerLinks::Carry(RegistryAction& action) {
+  if (auto* lost = std::get_if<LostAction>(&action)) {
+    spdlog::warn("steps stop: {}", lost->reason);
+    std::shared_ptr<StepStream> stream;
+    {
+      absl::MutexLock lock(&mutex_);
+      stream = std::move(stream_);
+    }
+    loop_->PostWorkersLost(lost->reason);
+  } else if (auto* kill = std::get_if<KillAction>(&action)) {
+    spdlog::error("{} has been silent for too long and is ended", WorkerName(kill->key));
+    callbacks_.kill(WorkerName(kill->key));
+  } else {
+    const auto& attach = std::get<AttachAction>(action);
+    absl::Status status = Attach(attach);
+    bool serving = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (status.ok()) {
+        registry_.OnAttached(attach.generation);
+      } else {
+        registry_.OnAttachFailed(attach.generation, Message(status));
+      }
+      serving = registry_.serving();
+    }
+    if (!status.ok()) spdlog::warn("{}", Message(status));
+    if (!serving) return;
+    const proto::WorkerFacts& facts = attach.workers[0].facts;
+    loop_->PostWorkersReady(facts.kv_blocks(), facts.step_tokens_max());
+    callbacks_.on_serving();
+  }
+}
+
+absl::Status WorkerLinks::Attach(const AttachAction& action) {
+  auto deadline = [](grpc::ClientContext& context) { context.set_deadline(std::chrono::system_clock::now() + kAttachTimeout); };
+  const WorkerEndpoint& gpu = action.workers[0];
+  proto::AttachExpertsRequest request;
+  request.set_generation(action.generation);
+  request.set_transport(config_.experts().transport());
+  for (const WorkerEndpoint& w : action.workers) {
+    if (w.key.kind != proto::WORKER_KIND_CPU_EXPERT) continue;
+    proto::ExpertEndpoint* e = request.add_workers();
+    e->set_index(w.key.index);
+    e->set_incarnation(w.incarnation);
+    e->set_address(w.address);
+  }
+  proto::AttachExpertsReply reply;
+  {
+    grpc::ClientContext context;
+    deadline(context);
+    auto stub = proto::GpuWorker::NewStub(InternalChannel(gpu.address));
+    KT_RETURN_IF_ERROR(Annotate(FromGrpc(stub->AttachExperts(&context, request, &reply)), "attach " + WorkerName(gpu.key)));
+  }
+  for (const WorkerEndpoint& w : action.workers) {
+    if (w.key.kind != proto::WORKER_KIND_CPU_EXPERT || !reply.has_ring()) continue;
+    grpc::ClientContext context;
+    deadline(context);
+    proto::AttachRingRequest ring;
+    *ring.mutable_ring() = reply.ring();
+    proto::AttachRingReply ignored;
+    auto stub = proto::CpuExpertWorker::NewStub(InternalChannel(w.address));
+    KT_RETURN_IF_ERROR(Annotate(FromGrpc(stub->AttachRing(&context, ring, &ignored)), "attach " + WorkerName(w.key)));
+  }
+  auto stream = std::make_shared<StepStream>(gpu.address, loop_);
+  absl::MutexLock lock(&mutex_);
+  if (!stopping_) stream_.swap(stream);
+  return absl::OkStatus();
+}
+
+}  // namespace kt

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The coordinator's connections to its workers: carries gRPC calls to the Registry as events, carries out its actions, and is the
+// scheduler's way to the GPU worker.
+#ifndef KT_COORDINATOR_WORKERS_WORKER_LINKS_H_
+#define KT_COORDINATOR_WORKERS_WORKER_LINKS_H_
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/synchronization/mutex.h"
+#include "coordinator/scheduler/scheduler_loop.h"
+#include "coordinator/workers/registry.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "proto/cpu_expert_worker.grpc.pb.h"
+#include "proto/gpu_worker.grpc.pb.h"
+
+namespace kt {
+
+// Thread-safe. gRPC threads call Register and Report, the scheduler's thread calls Send, one thread of its own attaches.
+class WorkerLinks final : public proto::Coordinator::Service, public StepTransport {
+ public:
+  struct Callbacks {
+    std::function<void()> on_serving;                       // every time steps can run (again)
+    std::function<void(const std::string& process)> kill;   // ends a process of this machine that hangs
+  };
+  WorkerLinks(const proto::RuntimeConfig& config, const RegistryConfig& registry, Callbacks callbacks);
+  ~WorkerLinks() override;
+
+  // Before any worker registers. `loop` outlives the links' last call to it, which is before Stop returns.
+  void Start(SchedulerLoop* loop);
+  void Stop();
+
+  bool serving() const;
+  Json Health() const;
+
+  grpc::Status Register(grpc::ServerContext*, const proto::RegisterRequest*, proto::RegisterReply*) override;
+  grpc::Status Report(grpc::ServerContext*, grpc::ServerReader<proto::WorkerReport>*, proto::ReportReply*) override;
+  void Send(const proto::StepPlan& plan) override;
+
+ private:
+  class StepStream;
+  void Run();
+  void Carry(RegistryAction& action);
+  absl::Status Attach(const AttachAction& action);
+
+  const proto::RuntimeConfig config_;
+  const Callbacks callbacks_;
+  SchedulerLoop* loop_ = nullptr;
+
+  mutable absl::Mutex mutex_;
+  Registry registry_ ABSL_GUARDED_BY(mutex_);
+  std::deque<RegistryAction> actions_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<StepStream> stream_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace kt
+
+#endif  // KT_COORDINATOR_WORKERS_WORKER_LINKS_H_
