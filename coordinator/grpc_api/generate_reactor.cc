@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include "common/base/status.h"
 #include "coordinator/api/response.h"
 #include "coordinator/grpc_api/generate_request.h"
 
