@@ -32,8 +32,11 @@ class Placer {
     if (t->dtype == DType::kF32) {
       std::memcpy(p, t->data.data(), static_cast<size_t>(n) * 4);
     } else {
-      const auto* source = reinterpret_cast<const bf16*>(t->data.data());
-      for (int64_t i = 0; i < n; ++i) p[i] = ToFloat(source[i]);
+      for (int64_t i = 0; i < n; ++i) {  // a shard may put its tensors at odd addresses
+        bf16 x;
+        std::memcpy(&x, t->data.data() + 2 * i, sizeof(x));
+        p[i] = ToFloat(x);
+      }
     }
     Done(*t);
     return p;

@@ -20,7 +20,7 @@ class Engine {
     Device* device;
     Ops* ops;
     const DenseWeights* dense;
-    const KvCache* cache;
+    const KvPool* cache;
     Forward* forward;
     StepLimits limits;
   };

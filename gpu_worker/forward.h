@@ -11,7 +11,7 @@
 #include "gpu_worker/dense_weights.h"
 #include "gpu_worker/device.h"
 #include "gpu_worker/expert_client/expert_channel.h"
-#include "gpu_worker/kv_cache.h"
+#include "gpu_worker/kv_pool.h"
 #include "gpu_worker/ops.h"
 #include "gpu_worker/step_input.h"
 #include "proto/step.pb.h"
@@ -43,7 +43,7 @@ class Forward {
     const DenseWeights* dense;
     const ExpertBank* resident;  // experts on the device; layers without any are skipped
     const ExpertSets* resident_sets;
-    const KvCache* cache;
+    const KvPool* cache;
     int tokens_max;
   };
   static absl::StatusOr<std::unique_ptr<Forward>> Create(const Parts& parts);

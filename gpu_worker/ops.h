@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "common/model/model_config.h"
-#include "kernels/cpu/expert_ffn/expert_ffn.h"
+#include "kernels/cpu/expert_ffn/moe_ffn.h"
 #include "kernels/cpu/sampling/sampling.h"
 
 namespace kt {
@@ -39,6 +39,21 @@ struct SequenceView {
   int tokens = 0;
   int start_position = 0;
   const int32_t* block_table = nullptr;  // device memory
+};
+
+// One draw, one log-probability, or both, from one row of logits. Host memory.
+struct SampleJob {
+  int row = 0;
+  bool draw = false;                // `args` is filled but for its logits
+  SamplingArgs args;
+  bool logprobs = false;
+  int32_t logprob_of = -1;          // with draw: of the drawn token instead
+  int top_logprobs = 0;
+
+  int32_t token = -1;               // result of the draw
+  SampleStatus status = SampleStatus::kOk;
+  float logprob = 0;
+  std::vector<SamplingLogprob> top;     // descending
 };
 
 class Ops {
@@ -77,8 +92,8 @@ class Ops {
   virtual void GatherRows(const void* x, std::span<const int> rows, int n, void* y) = 0;
   // For tests: activation values as fp32 in host memory.
   virtual void ReadRows(const void* x, int64_t values, float* out) = 0;
-  // Samples each row of logits [rows, vocab] fp32 (host-visible results). Rows that are not finite get an error.
-  virtual void Sample(const float* logits, int vocab, std::span<const SampleArgs> args, std::span<SampleResult> results) = 0;
+  // Does the jobs on logits [rows, vocab] fp32; results are in the jobs (host memory).
+  virtual void Sample(const float* logits, int vocab, std::span<SampleJob> jobs) = 0;
 };
 
 }  // namespace kt

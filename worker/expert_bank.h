@@ -12,7 +12,7 @@
 #include "common/base/parallel.h"
 #include "common/model/model_config.h"
 #include "common/weights/checkpoint.h"
-#include "kernels/cpu/expert_ffn/expert_ffn.h"
+#include "kernels/cpu/expert_ffn/moe_ffn.h"
 
 namespace kt {
 

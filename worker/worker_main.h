@@ -11,14 +11,11 @@
 #include "common/ipc/node_client.h"
 #include "common/model/model_config.h"
 #include "common/rpc/worker_session.h"
+#include "kernels/cpu/features/cpu_features.h"
 #include "proto/config.pb.h"
 
 namespace kt {
 
-struct WorkerArgs {
-  std::string runtime_dir;  // sockets of this system
-  int index = 0;
-};
 
 // A worker that was constructed and serves until it is told to stop.
 class Worker {
@@ -34,11 +31,12 @@ class Worker {
 struct WorkerContext {
   proto::RuntimeConfig config;
   int index = 0;
+  Isa isa = Isa::kScalar;
   // Maps a segment of the node; thread-safe.
   std::function<absl::StatusOr<Segment>(const std::string& name, size_t bytes)> segments;
 };
 
-// main() of a worker program: --runtime-dir DIR --index N. Registers, builds, loads, serves until SIGTERM or until the coordinator has
+// main() of a worker program: --config FILE --index N. Registers, builds, loads, serves until SIGTERM or until the coordinator has
 // gone. Returns the exit code (docs/errors.md).
 int WorkerMain(int argc, char** argv, proto::WorkerKind kind, const std::string& name,
                const std::function<absl::StatusOr<std::unique_ptr<Worker>>(const WorkerContext&)>& make);

@@ -75,6 +75,7 @@ struct ModelConfig {
   std::vector<AttentionConfig> attentions;
   std::vector<MoeConfig> moes;
   std::vector<LayerConfig> layers;
+  int mtp_layers = 0;                                       // behind the last layer, for multi-token prediction: not used, skipped on disk
   std::vector<int32_t> eos_token_ids;                       // union of config.json and generation_config.json
   std::optional<int32_t> bos_token_id;
 };

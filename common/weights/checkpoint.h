@@ -16,7 +16,8 @@
 
 namespace kt {
 
-// One tensor of a shard. `data` points into a read-only mapping of the file owned by the Checkpoint.
+// One tensor of a shard. `data` points into a read-only mapping of the file owned by the Checkpoint; it is aligned as the file has
+// it, which may be less than the element size.
 struct TensorInfo {
   std::string name;
   DType dtype = DType::kBF16;
@@ -25,13 +26,16 @@ struct TensorInfo {
   std::span<const uint8_t> data;
 };
 
-// Immutable after Open, safe for concurrent reads.
+// Immutable after Open, safe for concurrent reads. Files must not be changed in place meanwhile: a page that is cut off raises SIGBUS
+// when it is read (sizes are checked at Open only).
 class Checkpoint {
  public:
   // Opens model.safetensors, or the shards of model.safetensors.index.json. Nothing outside `dir` is opened. Every header is checked:
-  // size, JSON, dtypes, shapes against byte ranges, ranges inside the file and without overlap or gap. Messages name file and tensor.
+  // size, JSON, dtypes, shapes against byte ranges, ranges inside the file and without overlap or gap, no tensor twice, shards that
+  // hold what the index says. Messages name file and tensor.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& dir);
 
+  const std::string& dir() const { return dir_; }
   const TensorInfo* Find(const std::string& name) const;   // nullptr: absent
   const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
   int64_t bytes() const { return bytes_; }                  // of all tensors
@@ -40,6 +44,7 @@ class Checkpoint {
 
  private:
   friend struct CheckpointOpener;
+  std::string dir_;
   std::map<std::string, TensorInfo> tensors_;
   std::vector<std::shared_ptr<void>> mappings_;
   int64_t bytes_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bytes behind the coordinator's KV blocks: for each layer, keys and values of every block. Accounting is the coordinator's.
-#ifndef KT_GPU_WORKER_KV_CACHE_H_
-#define KT_GPU_WORKER_KV_CACHE_H_
+#ifndef KT_GPU_WORKER_KV_POOL_H_
+#define KT_GPU_WORKER_KV_POOL_H_
 
 #include <vector>
 
@@ -12,10 +12,10 @@
 
 namespace kt {
 
-class KvCache {
+class KvPool {
  public:
   static size_t BlockBytes(const ModelConfig& config, int block_tokens, int activation_bytes);  // of one block in all layers
-  static absl::StatusOr<KvCache> Allocate(const ModelConfig& config, int blocks, int block_tokens, int activation_bytes, Device& device);
+  static absl::StatusOr<KvPool> Allocate(const ModelConfig& config, int blocks, int block_tokens, int activation_bytes, Device& device);
 
   const KvLayer& layer(size_t l) const { return layers_[l]; }
   int blocks() const { return blocks_; }
@@ -31,4 +31,4 @@ class KvCache {
 
 }  // namespace kt
 
-#endif  // KT_GPU_WORKER_KV_CACHE_H_
+#endif  // KT_GPU_WORKER_KV_POOL_H_

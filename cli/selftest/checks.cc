@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/selftest/checks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <span>
+
+#include "common/base/status.h"
+
+namespace kt {
+namespace {
+
+constexpr double kFp32Bound = 1e-3, kFp32WeightBound = 1e-4;
+constexpr double kBf16MeanFloor = 0.15, kBf16MaxFloor = 1.0;
+
+struct Difference {
+  double max = 0, mean = 0;
+};
+
+// NaN counts as infinite.
+Difference Compare(std::span<const float> got, std::span<const float> want) {
+  Difference d;
+  for (size_t i = 0; i < want.size(); ++i) {
+    double x = std::abs(static_cast<double>(got[i]) - static_cast<double>(want[i]));
+    if (!(x <= 1e30)) x = 1e30;
+    d.max = std::max(d.max, x);
+    d.mean += x / static_cast<double>(want.size());
+  }
+  return d;
+}
+
+class Checker {
+ public:
+  Checker(const Golden& golden, bool float32, TraceClient& client) : golden_(golden), float32_(float32), client_(client) {}
+
+  absl::Status Prompt(const std::string& p) {
+    const std::vector<int32_t>& ids = golden_.Find(p + ".input_ids")->ints;
+    const std::vector<int32_t>& greedy = golden_.Find(p + ".greedy_ids")->ints;
+    proto::TraceRequest request;
+    request.mutable_token_ids()->Add(ids.begin(), ids.end());
+    request.mutable_capture()->set_logits(true);
+    request.mutable_capture()->set_hidden(p == "short");
+    request.mutable_capture()->set_routing(p == "short");
+    KT_ASSIGN_OR_RETURN(Trace trace, client_.Run(request));
+    KT_RETURN_IF_ERROR(LastLogits(p, trace, ids.size()));
+    if (p == "short" && float32_) {
+      KT_RETURN_IF_ERROR(Hidden(trace, ids.size()));
+      KT_RETURN_IF_ERROR(Routing(trace));
+    }
+    proto::TraceRequest sampled;
+    *sampled.mutable_token_ids() = request.token_ids();
+    sampled.set_max_new_tokens(static_cast<int>(greedy.size()));
+    sampled.set_greedy(true);
+    KT_ASSIGN_OR_RETURN(Trace generated, client_.Run(sampled));
+    Greedy(p, generated.token_ids, greedy);
+    return TeacherForced(p, ids, greedy);
+  }
+
+  std::vector<CheckRow> rows;
+
+ private:
+  void Add(const std::string& name, double value, double bound, std::string note = "") {
+    rows.push_back({name, value, bound, value <= bound, std::move(note)});
+  }
+
+  void AddLogits(const std::string& prompt, const std::string& name, Difference d) {
+    if (float32_) return Add(name + " max", d.max, kFp32Bound);
+    Bf16Noise noise = golden_.noise(prompt);
+    Add(name + " mean", d.mean, std::max(kBf16MeanFloor, 3 * noise.mean_abs));
+    Add(name + " max", d.max, std::max(kBf16MaxFloor, 3 * noise.max_abs));
+  }
+
+  absl::Status LastLogits(const std::string& p, const Trace& trace, size_t tokens) {
+    const GoldenTensor& want = *golden_.Find(p + ".logits");
+    size_t rows_wanted = static_cast<size_t>(want.shape[0]), vocab = static_cast<size_t>(want.shape[1]);
+    if (trace.logits.size() != tokens * vocab || tokens < rows_wanted) {
+      return Internal("selftest: {} logits for {} tokens of a vocabulary of {}", trace.logits.size(), tokens, vocab);
+    }
+    std::span<const float> last(trace.logits.data() + (tokens - rows_wanted) * vocab, rows_wanted * vocab);
+    AddLogits(p, p + " logits", Compare(last, want.values));
+    return absl::OkStatus();
+  }
+
+  absl::Status Hidden(const Trace& trace, size_t tokens) {
+    for (size_t i = 0; i < trace.hidden.size(); ++i) {
+      bool last = i + 1 == trace.hidden.size();
+      std::string name = "short.hidden." + (last ? std::string("norm") : std::to_string(i));
+      const GoldenTensor* want = golden_.Find(name);
+      if (want == nullptr) continue;
+      if (trace.hidden[i].size() != want->values.size()) {
+        return Internal("selftest: {} has {} values for {} tokens, expected {}", name, trace.hidden[i].size(), tokens, want->values.size());
+      }
+      Add(name, Compare(trace.hidden[i], want->values).max, kFp32Bound);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Routing(const Trace& trace) {
+    for (int layer : golden_.routed_layers()) {
+      std::string prefix = "short.routing." + std::to_string(layer);
+      auto it = trace.routing.find(layer);
+      const GoldenTensor* ids = golden_.Find(prefix + ".expert_ids");
+      const GoldenTensor* weights = golden_.Find(prefix + ".weights");
+      const GoldenTensor* logits = golden_.Find(prefix + ".router_logits");
+      if (it == trace.routing.end() || weights == nullptr || logits == nullptr || ids->shape.size() != 2 ||
+          it->second.ids.size() != ids->ints.size() || it->second.weights.size() != weights->values.size() ||
+          it->second.logits.size() != logits->values.size()) {
+        return Internal("selftest: layer {} was not captured as the golden file has it", layer);
+      }
+      size_t k = static_cast<size_t>(ids->shape[1]);
+      int wrong = 0;
+      for (size_t t = 0; t < ids->ints.size(); t += k) {
+        std::set<int32_t> got(it->second.ids.begin() + static_cast<long>(t), it->second.ids.begin() + static_cast<long>(t + k));
+        std::set<int32_t> want(ids->ints.begin() + static_cast<long>(t), ids->ints.begin() + static_cast<long>(t + k));
+        wrong += got != want;
+      }
+      Add(prefix + ".expert_ids", wrong, 0, "tokens with other experts");
+      Add(prefix + ".weights", Compare(it->second.weights, weights->values).max, kFp32WeightBound);
+      Add(prefix + ".router_logits", Compare(it->second.logits, logits->values).max, kFp32Bound);
+    }
+    return absl::OkStatus();
+  }
+
+  void Greedy(const std::string& p, const std::vector<int32_t>& got, const std::vector<int32_t>& want) {
+    const GoldenTensor* margins = golden_.Find(p + ".greedy_margin");
+    size_t same = 0;
+    while (same < std::min(got.size(), want.size()) && got[same] == want[same]) ++same;
+    if (same == want.size()) return Add(p + " greedy", 0, 0, fmt::format("{} tokens equal", same));
+    double margin = margins != nullptr && same < margins->values.size() ? static_cast<double>(margins->values[same]) : 1e30;
+    double allowed = float32_ ? 0 : 2 * std::max(golden_.noise(p).max_abs, kBf16MaxFloor);
+    bool ok = margin < allowed;
+    rows.push_back({p + " greedy", static_cast<double>(want.size() - same), 0, ok,
+                    fmt::format("first {} of {} tokens equal; margin there {:.3f}, noise allows {:.3f}", same, want.size(), margin, allowed)});
+  }
+
+  // The golden continuation as a prompt: the logits from which each of its tokens was chosen.
+  absl::Status TeacherForced(const std::string& p, const std::vector<int32_t>& ids, const std::vector<int32_t>& greedy) {
+    const GoldenTensor* want = golden_.Find(p + ".greedy_logits");
+    if (want == nullptr) return absl::OkStatus();
+    proto::TraceRequest request;
+    request.mutable_token_ids()->Add(ids.begin(), ids.end());
+    request.mutable_token_ids()->Add(greedy.begin(), greedy.end() - 1);
+    request.mutable_capture()->set_logits(true);
+    KT_ASSIGN_OR_RETURN(Trace trace, client_.Run(request));
+    size_t vocab = want->values.size() / greedy.size(), first = (ids.size() - 1) * vocab;
+    if (trace.logits.size() != first + want->values.size()) {
+      return Internal("selftest: {} logits for the continuation of {}, expected {}", trace.logits.size(), p, first + want->values.size());
+    }
+    AddLogits(p, p + " continuation logits", Compare(std::span(trace.logits).subspan(first), want->values));
+    return absl::OkStatus();
+  }
+
+  const Golden& golden_;
+  const bool float32_;
+  TraceClient& client_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<CheckRow>> RunGoldenChecks(const Golden& golden, bool float32, TraceClient& client) {
+  Checker checker(golden, float32, client);
+  for (const std::string& prompt : golden.prompts()) KT_RETURN_IF_ERROR(checker.Prompt(prompt));
+  return std::move(checker.rows);
+}
+
+}  // namespace kt

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests: checkpoints in memory that can be bent before they are written.
+#ifndef KT_COMMON_WEIGHTS_TEST_CHECKPOINT_H_
+#define KT_COMMON_WEIGHTS_TEST_CHECKPOINT_H_
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/base/json.h"
+#include "common/weights/checkpoint.h"
+
+namespace kt {
+
+// The bytes of a safetensors file with this header and data; the header need not be sound.
+inline std::string ShardBytes(const std::string& header, const std::string& data) {
+  uint64_t length = header.size();
+  std::string out(sizeof(length), '\0');
+  std::memcpy(out.data(), &length, sizeof(length));
+  return out + header + data;
+}
+
+struct TestTensor {
+  DType dtype = DType::kBF16;
+  std::vector<int64_t> shape;
+  std::string data;
+};
+using TestTensors = std::map<std::string, TestTensor>;
+
+inline std::string ShardBytes(const TestTensors& tensors) {
+  Json header = Json::object();
+  std::string data;
+  for (const auto& [name, t] : tensors) {
+    header[name] = {{"dtype", std::string(DTypeName(t.dtype))},
+                    {"shape", t.shape},
+                    {"data_offsets", {data.size(), data.size() + t.data.size()}}};
+    data += t.data;
+  }
+  return ShardBytes(header.dump(), data);
+}
+
+inline TestTensors TensorsOf(const std::string& dir) {
+  TestTensors out;
+  auto checkpoint = Checkpoint::Open(dir).value();
+  for (const auto& [name, t] : checkpoint->tensors()) {
+    out[name] = {t.dtype, t.shape,
+                 std::string(reinterpret_cast<const char*>(t.data.data()), t.data.size())};
+  }
+  return out;
+}
+
+// A directory of this test alone, removed with the object.
+class TestDir {
+ public:
+  TestDir()
+      : path_(std::filesystem::path(::testing::TempDir()) /
+              fmt::format("kt_checkpoint_{}", getpid())) {
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directories(path_);
+  }
+  ~TestDir() { std::filesystem::remove_all(path_); }
+  std::string path() const { return path_.string(); }
+  void Write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path_ / name, std::ios::binary) << bytes;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace kt
+
+#endif  // KT_COMMON_WEIGHTS_TEST_CHECKPOINT_H_

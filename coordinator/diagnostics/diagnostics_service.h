@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef KT_COORDINATOR_DIAGNOSTICS_DIAGNOSTICS_SERVICE_H_
+#define KT_COORDINATOR_DIAGNOSTICS_DIAGNOSTICS_SERVICE_H_
+
+#include <atomic>
+
+#include "absl/status/statusor.h"
+#include "coordinator/generation/generation.h"
+#include "proto/diagnostics.grpc.pb.h"
+
+namespace kt {
+
+// Limits of the loaded model, against which token ids and lengths are checked.
+struct TraceLimits {
+  int vocab = 0;
+  int context_length = 0;
+};
+
+// Thread-safe; `generator` outlives it.
+class DiagnosticsService final : public proto::Diagnostics::Service {
+ public:
+  DiagnosticsService(Generator* generator, const TraceLimits& limits) : generator_(generator), limits_(limits) {}
+  grpc::Status Trace(grpc::ServerContext* context, const proto::TraceRequest* request, grpc::ServerWriter<proto::TraceEvent>* writer) override;
+
+ private:
+  absl::StatusOr<GenerationRequest> MakeRequest(const proto::TraceRequest& request);
+
+  Generator* const generator_;
+  const TraceLimits limits_;
+  std::atomic<uint64_t> count_{0};
+};
+
+}  // namespace kt
+
+#endif  // KT_COORDINATOR_DIAGNOSTICS_DIAGNOSTICS_SERVICE_H_

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// kt-cpu-expert-worker: holds one NUMA node's slice of the experts that live on the CPU and answers expert tasks.
+#include "common/base/aligned_buffer.h"
+#include "common/base/status.h"
+#include "common/model/placement.h"
+#include "common/topology/cpu_budget.h"
+#include "common/topology/thread_pool.h"
+#include "cpu_expert_worker/expert_service.h"
+#include "spdlog/spdlog.h"
+#include "worker/expert_bank.h"
+#include "worker/worker_main.h"
+
+namespace kt {
+namespace {
+
+class CpuExpertWorker final : public Worker {
+ public:
+  static absl::StatusOr<std::unique_ptr<Worker>> Make(const WorkerContext& context) {
+    std::unique_ptr<CpuExpertWorker> w(new CpuExpertWorker);
+    w->context_ = context;
+    KT_ASSIGN_OR_RETURN(w->topology_, topology::Topology::Load());
+    const proto::ExpertOptions& o = context.config.experts();
+    KT_ASSIGN_OR_RETURN(topology::ThreadPlan plan,
+                        topology::SplitThreads({.expert_threads = o.cpuinfer_threads(),
+                                                .workers = o.worker_count(),
+                                                .nodes = {o.numa_nodes().begin(), o.numa_nodes().end()},
+                                                .device_threads = context.config.device().threads()},
+                                               w->topology_));
+    w->threads_ = plan.experts[static_cast<size_t>(context.index)];
+    return std::unique_ptr<Worker>(std::move(w));
+  }
+
+  absl::StatusOr<proto::WorkerFacts> Load(const std::function<void(uint64_t, uint64_t)>& progress) override {
+    const proto::RuntimeConfig& config = context_.config;
+    const std::string& dir = config.model().weight_path();
+    KT_ASSIGN_OR_RETURN(model_, LoadModelConfig(dir));
+    KT_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(dir));
+    KT_RETURN_IF_ERROR(CheckManifest(model_, *checkpoint));
+    const MoeConfig& moe = model_.moes[0];
+    KT_ASSIGN_OR_RETURN(IntermediateSlice slice, SliceOfWorker(moe.intermediate, context_.index, config.experts().worker_count()));
+    ExpertSets sets = UniformPlacement(model_, config.experts().gpu_experts_per_layer()).CpuExperts(model_);
+
+    pool_ = std::make_unique<topology::ThreadPool>(topology_, "kt-expert", threads_.pins);
+    if (!pool_->warning().empty()) spdlog::warn("{}", pool_->warning());
+    size_t bytes = ExpertBank::Bytes(model_, sets, slice);
+    uint8_t* memory = nullptr;
+    if (bytes > 0) {
+      KT_ASSIGN_OR_RETURN(arena_, Segment::Create("kt-expert-weights", bytes));
+      memory = arena_.data();
+      if (absl::Status s = topology_.BindMemory(memory, bytes, threads_.memory_node); !s.ok()) spdlog::warn("expert weights: {}", Message(s));
+    }
+    KT_ASSIGN_OR_RETURN(bank_, ExpertBank::Load(model_, *checkpoint, sets, slice, memory, *pool_,
+                                                [&](uint64_t done) { progress(done, bytes); }));
+    bool bf16 = config.device().activation_dtype() == "bf16";
+    int tokens_max = StepTokensMax(config.scheduler());
+    ffn_ = std::make_unique<MoeFfn>(MoeShape{moe.width, slice.end - slice.begin, moe.num_experts, moe.top_k}, context_.isa, kTokensPerPass);
+    scratch_ = AlignedBuffer(ffn_->ScratchBytes(pool_->threads()));
+    service_ = std::make_unique<ExpertService>(
+        context_.index,
+        RingShape{.workers = 1, .tokens_max = tokens_max, .hidden = moe.width, .top_k = moe.top_k, .activation_bytes = bf16 ? 2 : 4},
+        RingWaitPolicy{}, [this, bf16](const ExpertTask& task) { return Run(task, bf16); }, context_.segments);
+
+    spdlog::info("{} threads, {:.1f} MB of experts, rows {}-{} of {}", pool_->threads(), static_cast<double>(bytes) / 1e6, slice.begin,
+                 slice.end, moe.intermediate);
+    proto::WorkerFacts facts;
+    facts.set_weight_bytes(static_cast<int64_t>(bytes));
+    facts.set_arena_bytes(static_cast<int64_t>(arena_.size()));
+    facts.set_threads(pool_->threads());
+    facts.set_numa_node(threads_.node);
+    for (const topology::CpuSet& pin : threads_.pins) facts.mutable_cpus()->Add(pin.begin(), pin.end());
+    return facts;
+  }
+
+  grpc::Service* service() override { return service_.get(); }
+
+ private:
+  static constexpr int kTokensPerPass = 256;
+
+  absl::Status Run(const ExpertTask& task, bool bf16) {
+    if (task.layer >= bank_.layers() || !model_.layers[static_cast<size_t>(task.layer)].moe) {
+      return InvalidArgument("expert task: layer {} has no experts", task.layer);
+    }
+    ffn_->Run({.x = task.rows,
+               .x_is_bf16 = bf16,
+               .tokens = task.tokens,
+               .ids = task.ids,
+               .weights = task.weights,
+               .experts = bank_.layer(task.layer),
+               .y = task.results},
+              scratch_.data(), *pool_);
+    return absl::OkStatus();
+  }
+
+  WorkerContext context_;
+  topology::Topology topology_;
+  topology::WorkerThreads threads_;
+  ModelConfig model_;
+  Segment arena_;
+  ExpertBank bank_;
+  std::unique_ptr<topology::ThreadPool> pool_;
+  std::unique_ptr<MoeFfn> ffn_;
+  AlignedBuffer scratch_;
+  std::unique_ptr<ExpertService> service_;
+};
+
+}  // namespace
+}  // namespace kt
+
+int main(int argc, char** argv) {
+  return kt::WorkerMain(argc, argv, kt::proto::WORKER_KIND_CPU_EXPERT, "kt-cpu-expert-worker", kt::CpuExpertWorker::Make);
+}

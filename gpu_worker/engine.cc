@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu_worker/engine.h"
+
+#include <algorithm>
+
+#include "common/base/status.h"
+
+namespace kt {
+namespace {
+
+constexpr int kHeadRows = 32;  // rows of logits at a time
+
+// A row of the step whose final norm and logits are wanted.
+struct HeadRow {
+  int row;        // in the step
+  int sequence;
+  int offset;     // of the row in its sequence
+};
+
+// The arrays that SamplingArgs points into.
+struct SamplingArrays {
+  std::vector<SamplingTokenCount> counts;
+  std::vector<SamplingBias> biases;
+};
+
+SamplingArgs ArgsOf(const proto::Sampling& s, int vocab, SamplingArrays& arrays) {
+  for (const proto::TokenCount& c : s.counts()) arrays.counts.push_back({c.token_id(), c.in_output(), c.in_prompt()});
+  for (const proto::LogitBias& b : s.logit_bias()) arrays.biases.push_back({b.token_id(), b.bias()});
+  return {.vocab = vocab,
+          .temperature = s.temperature(),
+          .top_k = s.top_k(),
+          .top_p = s.top_p(),
+          .min_p = s.min_p(),
+          .presence_penalty = s.presence_penalty(),
+          .frequency_penalty = s.frequency_penalty(),
+          .repetition_penalty = s.repetition_penalty(),
+          .counts = arrays.counts,
+          .biases = arrays.biases,
+          .suppressed_ids = {s.suppressed_ids().data(), static_cast<size_t>(s.suppressed_ids_size())},
+          .seed = s.seed(),
+          .choice = s.choice(),
+          .position = s.position()};
+}
+
+const char* Explain(SampleStatus status) {
+  switch (status) {
+    case SampleStatus::kOk: return "";
+    case SampleStatus::kNotFinite: return "the logits are not finite (NaN or infinity)";
+    case SampleStatus::kNoCandidate: return "every token is suppressed";
+    case SampleStatus::kBadToken: return "a token id of penalties, bias or suppression is outside the vocabulary";
+  }
+  return "unknown";
+}
+
+proto::TokenLogprob LogprobOf(const SampleJob& job, int32_t token) {
+  proto::TokenLogprob out;
+  out.set_token_id(token);
+  out.set_logprob(job.logprob);
+  for (const SamplingLogprob& t : job.top) {
+    out.add_top_ids(t.token_id);
+    out.add_top_logprobs(t.logprob);
+  }
+  return out;
+}
+
+std::vector<HeadRow> RowsOf(const proto::StepPlan& plan) {
+  std::vector<HeadRow> rows;
+  int row = 0;
+  for (int i = 0; i < plan.sequences_size(); ++i) {
+    const proto::SequenceStep& s = plan.sequences(i);
+    bool all = s.capture().logits() || s.capture().hidden();
+    for (int t = 0; t < s.token_ids_size(); ++t, ++row) {
+      bool sampled = s.has_sampling() && t == s.token_ids_size() - 1;
+      bool target = s.target_ids_size() != 0 && s.target_ids(t) >= 0;
+      if (all || sampled || target) rows.push_back({row, i, t});
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+size_t Engine::WorkspaceBytes(const ModelConfig& c, int activation_bytes) {
+  return static_cast<size_t>(kHeadRows) * (2 * static_cast<size_t>(c.hidden) * static_cast<size_t>(activation_bytes) + static_cast<size_t>(c.vocab) * 4) +
+         3 * 256;
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Parts& parts) {
+  std::unique_ptr<Engine> engine(new Engine(parts));
+  Engine& e = *engine;
+  KT_ASSIGN_OR_RETURN(e.input_, StepInput::Allocate(parts.limits, *parts.device));
+  int ab = parts.ops->activation_bytes();
+  KT_ASSIGN_OR_RETURN(e.memory_, parts.device->Allocate(WorkspaceBytes(*parts.config, ab), "logits workspace"));
+  size_t row_bytes = (static_cast<size_t>(kHeadRows) * static_cast<size_t>(parts.config->hidden) * static_cast<size_t>(ab) + 255) / 256 * 256;
+  e.picked_ = e.memory_.As<uint8_t>();
+  e.normed_ = e.memory_.As<uint8_t>() + row_bytes;
+  e.logits_ = reinterpret_cast<float*>(e.memory_.As<uint8_t>() + 2 * row_bytes);
+  return engine;
+}
+
+void Engine::SetChannel(std::shared_ptr<ExpertChannel> channel) {
+  absl::MutexLock lock(&mutex_);
+  if (channel_ != nullptr) channel_->Abort();
+  channel_ = std::move(channel);
+}
+
+proto::StepResult Engine::RunStep(const proto::StepPlan& plan) {
+  proto::StepResult result;
+  absl::Status status = Run(plan, result);
+  if (!status.ok()) {
+    result.Clear();
+    result.set_error(Message(status));
+  }
+  result.set_step_id(plan.step_id());
+  return result;
+}
+
+absl::Status Engine::Run(const proto::StepPlan& plan, proto::StepResult& result) {
+  int64_t start = NowUs();
+  KT_RETURN_IF_ERROR(CheckStepPlan(plan, p_.limits));
+  const ModelConfig& c = *p_.config;
+  for (const proto::BlockCopy& copy : plan.copies()) {
+    for (size_t l = 0; l < c.layers.size(); ++l) {
+      p_.ops->KvCopyBlock(c.attentions[static_cast<size_t>(c.layers[l].attention)], p_.cache->layer(l), copy.source(), copy.target());
+    }
+  }
+  KT_RETURN_IF_ERROR(input_.Fill(plan, *p_.device));
+  for (const proto::SequenceStep& s : plan.sequences()) {
+    proto::SequenceResult* r = result.add_sequences();
+    r->set_sequence_id(s.sequence_id());
+    for (int i = 0; i < s.target_ids_size(); ++i) r->add_targets()->set_token_id(-1);
+    if (s.capture().hidden()) {
+      for (size_t i = 0; i < c.layers.size() + 2; ++i) r->mutable_capture()->add_hidden();
+    }
+  }
+  std::shared_ptr<ExpertChannel> channel;
+  {
+    absl::MutexLock lock(&mutex_);
+    channel = channel_;
+  }
+  if (channel != nullptr) channel->BeginStep();
+  absl::Status forward = p_.forward->Run(input_, channel.get(), MakeTaps(plan, result));
+  if (channel != nullptr) channel->EndStep();
+  KT_RETURN_IF_ERROR(forward);
+
+  int64_t head_start = NowUs();
+  KT_RETURN_IF_ERROR(Head(plan, result));
+  for (size_t l = 0; l < c.layers.size(); ++l) {
+    const std::vector<uint32_t>& counts = p_.forward->expert_counts()[l];
+    if (counts.empty()) continue;
+    proto::LayerExpertCounts* out = result.add_expert_counts();
+    out->set_layer(static_cast<int>(l));
+    out->mutable_counts()->Add(counts.begin(), counts.end());
+  }
+  proto::StepTimings* t = result.mutable_timings();
+  t->set_attention_ms(p_.forward->times().attention_ms);
+  t->set_device_moe_ms(p_.forward->times().device_moe_ms);
+  t->set_expert_wait_ms(p_.forward->times().expert_wait_ms);
+  t->set_expert_hand_overs(p_.forward->times().hand_overs);
+  t->set_head_ms(static_cast<double>(NowUs() - head_start) / 1000);
+  t->set_total_ms(static_cast<double>(NowUs() - start) / 1000);
+  return absl::OkStatus();
+}
+
+ForwardTaps Engine::MakeTaps(const proto::StepPlan& plan, proto::StepResult& result) {
+  ForwardTaps taps;
+  auto any = [&](auto flag) { return std::any_of(plan.sequences().begin(), plan.sequences().end(), flag); };
+  const ModelConfig& c = *p_.config;
+  if (any([](const auto& s) { return s.capture().hidden(); })) {
+    taps.hidden = [this, &plan, &result, &c](int index, const void* residual) {
+      for (int i = 0; i < plan.sequences_size(); ++i) {
+        if (!plan.sequences(i).capture().hidden()) continue;
+        const SequenceView& view = input_.sequences()[static_cast<size_t>(i)];
+        auto* values = result.mutable_sequences(i)->mutable_capture()->mutable_hidden(index)->mutable_values();
+        int64_t count = int64_t{view.tokens} * c.hidden;
+        values->Resize(static_cast<int>(count), 0);
+        const auto* first = static_cast<const uint8_t*>(residual) + int64_t{view.first_row} * c.hidden * p_.ops->activation_bytes();
+        p_.ops->ReadRows(first, count, values->mutable_data());
+      }
+    };
+  }
+  if (any([](const auto& s) { return s.capture().routing(); })) {
+    taps.routing = [this, &plan, &result, &c](int layer, const int32_t* ids, const float* weights, const float* logits) {
+      const MoeConfig& moe = c.moes[static_cast<size_t>(*c.layers[static_cast<size_t>(layer)].moe)];
+      for (int i = 0; i < plan.sequences_size(); ++i) {
+        if (!plan.sequences(i).capture().routing()) continue;
+        const SequenceView& view = input_.sequences()[static_cast<size_t>(i)];
+        proto::LayerRouting* out = result.mutable_sequences(i)->mutable_capture()->add_routing();
+        out->set_layer(layer);
+        auto add = [&](auto* field, const auto* values, int width) {
+          int count = view.tokens * width;
+          field->Resize(count, 0);
+          (void)p_.device->CopyAsync(field->mutable_data(), values + int64_t{view.first_row} * width, static_cast<size_t>(count) * 4,
+                                     CopyKind::kDeviceToHost, StreamId{});
+        };
+        add(out->mutable_expert_ids(), ids, moe.top_k);
+        add(out->mutable_weights(), weights, moe.top_k);
+        add(out->mutable_router_logits(), logits, moe.num_experts);
+      }
+      (void)p_.device->Synchronize(StreamId{});
+    };
+  }
+  return taps;
+}
+
+absl::Status Engine::Head(const proto::StepPlan& plan, proto::StepResult& result) {
+  const ModelConfig& c = *p_.config;
+  std::vector<HeadRow> rows = RowsOf(plan);
+  std::vector<int> picked;
+  std::vector<SampleJob> jobs;
+  std::vector<SamplingArrays> arrays(kHeadRows);
+  std::vector<std::pair<const HeadRow*, bool>> owners;  // of each job; true: a target, not a draw
+  for (size_t begin = 0; begin < rows.size(); begin += kHeadRows) {
+    std::span<const HeadRow> group(rows.data() + begin, std::min<size_t>(kHeadRows, rows.size() - begin));
+    int count = static_cast<int>(group.size());
+    picked.clear();
+    for (const HeadRow& r : group) picked.push_back(r.row);
+    p_.ops->GatherRows(p_.forward->residual(), picked, c.hidden, picked_);
+    p_.ops->RmsNorm(picked_, p_.dense->final_norm, c.rms_norm_eps, count, c.hidden, normed_);
+    p_.ops->LinearF32(p_.dense->head, normed_, count, logits_);
+
+    jobs.clear();
+    owners.clear();
+    for (int i = 0; i < count; ++i) {
+      const HeadRow& r = group[static_cast<size_t>(i)];
+      const proto::SequenceStep& s = plan.sequences(r.sequence);
+      if (s.target_ids_size() != 0 && s.target_ids(r.offset) >= 0) {
+        jobs.push_back({.row = i, .logprobs = true, .logprob_of = s.target_ids(r.offset), .top_logprobs = s.target_top_logprobs()});
+        owners.push_back({&r, true});
+      }
+      if (s.has_sampling() && r.offset == s.token_ids_size() - 1) {
+        SamplingArrays& a = arrays[static_cast<size_t>(i)] = {};
+        jobs.push_back({.row = i,
+                        .draw = true,
+                        .args = ArgsOf(s.sampling(), c.vocab, a),
+                        .logprobs = s.sampling().logprobs(),
+                        .top_logprobs = s.sampling().top_logprobs()});
+        owners.push_back({&r, false});
+      }
+      proto::SequenceResult* out = result.mutable_sequences(r.sequence);
+      if (s.capture().logits()) {
+        auto* values = out->mutable_capture()->mutable_logits();
+        int at = values->size();
+        values->Resize(at + c.vocab, 0);
+        KT_RETURN_IF_ERROR(p_.device->CopyAsync(values->mutable_data() + at, logits_ + int64_t{i} * c.vocab, static_cast<size_t>(c.vocab) * 4,
+                                                CopyKind::kDeviceToHost, StreamId{}));
+      }
+      if (s.capture().hidden()) {
+        auto* values = out->mutable_capture()->mutable_hidden(static_cast<int>(c.layers.size()) + 1)->mutable_values();
+        int at = values->size();
+        values->Resize(at + c.hidden, 0);
+        p_.ops->ReadRows(static_cast<const uint8_t*>(normed_) + int64_t{i} * c.hidden * p_.ops->activation_bytes(), c.hidden,
+                         values->mutable_data() + at);
+      }
+    }
+    p_.ops->Sample(logits_, c.vocab, jobs);
+    for (size_t j = 0; j < jobs.size(); ++j) {
+      const auto& [row, is_target] = owners[j];
+      const proto::SequenceStep& s = plan.sequences(row->sequence);
+      proto::SequenceResult* out = result.mutable_sequences(row->sequence);
+      if (jobs[j].status != SampleStatus::kOk) {
+        out->set_error(fmt::format("position {}: {}", s.start_position() + row->offset, Explain(jobs[j].status)));
+      } else if (is_target) {
+        *out->mutable_targets(row->offset) = LogprobOf(jobs[j], jobs[j].logprob_of);
+      } else {
+        out->set_sampled(true);
+        out->set_token_id(jobs[j].token);
+        if (jobs[j].logprobs) *out->mutable_logprob() = LogprobOf(jobs[j], jobs[j].token);
+      }
+    }
+  }
+  return p_.device->Synchronize(StreamId{});
+}
+
+}  // namespace kt

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// A row is one query of one head; all rows of a call share the key head. Rows that see the same keys of a tile run in blocks, which reuses
+// each loaded key and value; a row never touches a key it may not see. Any block gives each of its rows the same operations in the same order.
+#include "kernels/cpu/attention/attention_rows.h"
+#include "kernels/cpu/simd/vec.h"
+
+namespace kt::KT_ISA_NAMESPACE {
+namespace {
+
+constexpr int kTileGroups = kKeyTile / kKeyGroup;
+constexpr int kGroupVecs = kKeyGroup / kLanes;
+constexpr int kTileVecs = kKeyTile / kLanes;
+// Register plan: rows x vectors of accumulators, beside the loaded keys or values and one broadcast. 32, 16 and 16 registers.
+constexpr int kRowBlock = kLanes == 4 ? 2 : 4;
+constexpr int kGroupsAtOnce = kLanes == 16 ? 4 : 1;
+constexpr int kValueVecs = kLanes == 8 ? 2 : 4;
+
+template <typename T>
+class Rows {
+ public:
+  explicit Rows(const AttentionRowsArgs& a)
+      : a_(*a.attention), token_begin_(a.token_begin), kv_head_(a.kv_head), group_(a_.heads / a_.cache.kv_heads),
+        rows_((a.token_end - a.token_begin) * group_), head_dim_(a_.cache.head_dim), padded_((head_dim_ + 15) / 16 * 16) {
+    queries_ = a.scratch;
+    sums_ = queries_ + int64_t{rows_} * head_dim_;
+    probabilities_ = sums_ + int64_t{rows_} * padded_;
+    max_ = probabilities_ + int64_t{rows_} * kKeyTile;
+    factor_ = max_ + rows_;
+    total_ = factor_ + rows_;
+  }
+
+  void Run() {
+    Begin();
+    for (int first_key = 0; first_key <= Position(rows_ - 1); first_key += kKeyTile) {
+      FindTile(first_key);
+      for (int row = 0; row < rows_;) {
+        const int visible = Visible(row, first_key);
+        int count = 1;
+        while (count < kRowBlock && row + count < rows_ && Visible(row + count, first_key) == visible) ++count;
+        if (visible > 0) TileRows(count, row, visible);
+        row += count;
+      }
+    }
+    End();
+  }
+
+ private:
+  int Position(int row) const { return a_.start_position + token_begin_ + row / group_; }
+  // How many keys of the tile the row may see.
+  int Visible(int row, int first_key) const {
+    const int visible = Position(row) - first_key + 1;
+    return visible < 0 ? 0 : visible < kKeyTile ? visible : kKeyTile;
+  }
+  int64_t Offset(int row, int64_t token_stride) const {
+    return (token_begin_ + row / group_) * token_stride + (int64_t{kv_head_} * group_ + row % group_) * head_dim_;
+  }
+
+  void Begin() {
+    for (int row = 0; row < rows_; ++row) {
+      const T* q = static_cast<const T*>(a_.q) + Offset(row, a_.q_stride);
+      float* widened = queries_ + int64_t{row} * head_dim_;
+      ForEachVector(head_dim_, [&](int64_t d, auto load, auto store) { store(widened + d, load(q + d)); });
+      for (int d = 0; d < padded_; d += kLanes) Store(sums_ + int64_t{row} * padded_ + d, VecF{});
+      Store(total_ + row * kSumLanes, VecF{});
+      max_[row] = -__builtin_inff();
+    }
+  }
+
+  void End() {
+    for (int row = 0; row < rows_; ++row) {
+      T* out = static_cast<T*>(a_.out) + Offset(row, a_.out_stride);
+      const float* sums = sums_ + int64_t{row} * padded_;
+      VecF inverse = Set(1.0f / ReduceAdd(Load(total_ + row * kSumLanes)));
+      ForEachVector(head_dim_, [&](int64_t d, auto load, auto store) { store(out + d, load(sums + d) * inverse); });
+    }
+  }
+
+  // Where the tile's groups of keys and values lie; groups beyond the last query's position have no block and are not looked up.
+  void FindTile(int first_key) {
+    const KvCache& cache = a_.cache;
+    for (int g = 0; g < kTileGroups; ++g) {
+      const int key = first_key + g * kKeyGroup;
+      if (key > Position(rows_ - 1)) break;
+      const int64_t block = a_.block_table[key / cache.block_tokens];
+      const int64_t row = (block * cache.kv_heads + kv_head_) * cache.block_tokens + key % cache.block_tokens;
+      keys_[g] = static_cast<const T*>(cache.k) + row * head_dim_;
+      values_[g] = static_cast<const T*>(cache.v) + row * padded_;
+      Prefetch(keys_[g], int64_t{kKeyGroup} * head_dim_);
+      Prefetch(values_[g], int64_t{kKeyGroup} * padded_);
+    }
+  }
+
+  // Groups of one key head do not adjoin, which the hardware's own prefetch cannot foresee.
+  static void Prefetch(const T* p, int64_t elements) {
+    for (int64_t i = 0; i < elements; i += 64 / sizeof(T)) __builtin_prefetch(p + i);
+  }
+
+  void TileRows(int count, int row, int visible) {
+    switch (count) {
+      case 1: return Tile<1>(row, visible);
+      case 2: return Tile<2>(row, visible);
+      case 3: return Tile<3>(row, visible);
+      default: return Tile<kRowBlock>(row, visible);
+    }
+  }
+
+  template <int kRows>
+  void Tile(int row, int visible) {
+    const int groups = (visible + kKeyGroup - 1) / kKeyGroup;
+    int g = 0;
+    for (; g + kGroupsAtOnce <= groups; g += kGroupsAtOnce) Scores<kRows, kGroupsAtOnce>(row, g);
+    for (; g < groups; ++g) Scores<kRows, 1>(row, g);
+    for (int r = 0; r < kRows; ++r) Softmax(row + r, visible);
+    int d = 0;
+    for (; d + kValueVecs * kLanes <= padded_; d += kValueVecs * kLanes) AddValues<kRows, kValueVecs>(row, d, visible);
+    for (; d < padded_; d += kLanes) AddValues<kRows, 1>(row, d, visible);
+  }
+
+  // probabilities_[row ..][g * 16 ..] = q k^T, summed over the head dimension from 0 up.
+  template <int kRows, int kGroups>
+  void Scores(int row, int g) {
+    constexpr int kVecs = kGroups * kGroupVecs;
+    VecF sum[kRows][kVecs] = {};
+    const float* q = queries_ + int64_t{row} * head_dim_;
+    for (int d = 0; d < head_dim_; ++d) {
+      VecF k[kVecs];
+#pragma GCC unroll 16
+      for (int c = 0; c < kVecs; ++c) k[c] = Load(keys_[g + c / kGroupVecs] + int64_t{d} * kKeyGroup + c % kGroupVecs * kLanes);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        VecF query = Set(q[r * head_dim_ + d]);
+#pragma GCC unroll 16
+        for (int c = 0; c < kVecs; ++c) sum[r][c] = Fma(query, k[c], sum[r][c]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int c = 0; c < kVecs; ++c) Store(probabilities_ + (row + r) * kKeyTile + g * kKeyGroup + c * kLanes, sum[r][c]);
+    }
+  }
+
+  // Turns scores into weights relative to the new running maximum, 0 beyond `visible`, and adds them to the running sum.
+  void Softmax(int row, int visible) {
+    float* p = probabilities_ + row * kKeyTile;
+    VecF score[kTileVecs];
+    VecF max = Set(max_[row]);
+    VecI key;
+    for (int i = 0; i < kLanes; ++i) key[i] = i;
+#pragma GCC unroll 16
+    for (int c = 0; c < kTileVecs; ++c) {
+      score[c] = Load(p + c * kLanes) * a_.scale;
+      score[c] = key + c * kLanes < visible ? score[c] : Set(-__builtin_inff());
+      max = Max(max, score[c]);
+    }
+    const float new_max = ReduceMax(max);
+    VecF sum = {};
+#pragma GCC unroll 16
+    for (int c = 0; c < kTileVecs; ++c) {
+      VecF weight = Exp(score[c] - new_max);
+      Store(p + c * kLanes, weight);
+      sum += weight;
+    }
+    const VecF factor = Exp(Set(max_[row] - new_max));
+    Store(total_ + row * kSumLanes, Fma(Load(total_ + row * kSumLanes), factor, sum));
+    factor_[row] = factor[0];
+    max_[row] = new_max;
+  }
+
+  // sums_[row ..][d ..] = factor * sums_ + p v, keys in ascending order.
+  template <int kRows, int kVecs>
+  void AddValues(int row, int d, int visible) {
+    VecF sum[kRows][kVecs];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int c = 0; c < kVecs; ++c) sum[r][c] = Load(sums_ + int64_t{row + r} * padded_ + d + c * kLanes) * factor_[row + r];
+    }
+    const float* p = probabilities_ + row * kKeyTile;
+    for (int key = 0; key < visible; ++key) {
+      const T* value = values_[key / kKeyGroup] + int64_t{key % kKeyGroup} * padded_ + d;
+      VecF v[kVecs];
+#pragma GCC unroll 4
+      for (int c = 0; c < kVecs; ++c) v[c] = Load(value + c * kLanes);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        VecF weight = Set(p[r * kKeyTile + key]);
+#pragma GCC unroll 4
+        for (int c = 0; c < kVecs; ++c) sum[r][c] = Fma(weight, v[c], sum[r][c]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int c = 0; c < kVecs; ++c) Store(sums_ + int64_t{row + r} * padded_ + d + c * kLanes, sum[r][c]);
+    }
+  }
+
+  const AttentionArgs& a_;
+  const int token_begin_, kv_head_, group_, rows_, head_dim_, padded_;
+  float *queries_, *sums_, *probabilities_, *max_, *factor_, *total_;  // layout: attention_rows.h
+  const T* keys_[kTileGroups] = {};
+  const T* values_[kTileGroups] = {};
+};
+
+}  // namespace
+
+void AttentionRows(const AttentionRowsArgs& args) noexcept {
+  args.attention->cache.is_bf16 ? Rows<bf16>(args).Run() : Rows<float>(args).Run();
+}
+
+}  // namespace kt::KT_ISA_NAMESPACE

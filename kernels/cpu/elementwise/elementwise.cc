@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/elementwise/elementwise.h"
+
+#include "kernels/cpu/simd/dispatch.h"
+
+namespace kt {
+KT_DEFINE_ISA_DISPATCH(Add, AddArgs)
+KT_DEFINE_ISA_DISPATCH(AddParts, AddPartsArgs)
+KT_DEFINE_ISA_DISPATCH(SiluMul, SiluMulArgs)
+KT_DEFINE_ISA_DISPATCH(Convert, ConvertArgs)
+}  // namespace kt

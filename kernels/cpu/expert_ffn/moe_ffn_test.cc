@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/expert_ffn/moe_ffn.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "common/base/aligned_buffer.h"
+#include "kernels/cpu/gemm/testing/kernel_testing.h"
+
+namespace kt {
+namespace {
+
+struct Expert {
+  std::vector<bf16> gate, up, down;                       // row-major
+  std::vector<bf16> packed_gate, packed_up, packed_down;  // empty: not held
+};
+
+std::vector<bf16> Pack(const std::vector<bf16>& w, int n, int k) {
+  std::vector<bf16> packed(PackedBf16Bytes(n, k) / sizeof(bf16));
+  PackBf16(w.data(), k, n, k, packed.data());
+  return packed;
+}
+
+// A layer with random weights and tokens; some ids are out of range, repeated, or name experts that are not held.
+struct Layer {
+  Layer(std::mt19937& rng, MoeShape shape, int tokens) : shape(shape), tokens(tokens) {
+    const int h = shape.hidden, i = shape.intermediate;
+    for (int e = 0; e < shape.num_experts; ++e) {
+      Expert& x = experts.emplace_back();
+      x.gate = RandomBf16(rng, i * h, 1 / std::sqrt(float(h)));
+      x.up = RandomBf16(rng, i * h, 1 / std::sqrt(float(h)));
+      x.down = RandomBf16(rng, h * i, 1 / std::sqrt(float(i)));
+      if (e % 5 == 4) continue;
+      x.packed_gate = Pack(x.gate, i, h);
+      x.packed_up = Pack(x.up, i, h);
+      x.packed_down = Pack(x.down, h, i);
+    }
+    for (const Expert& e : experts) {
+      table.push_back(e.packed_gate.empty() ? ExpertWeights{} : ExpertWeights{e.packed_gate.data(), e.packed_up.data(), e.packed_down.data()});
+    }
+    x = RandomBf16(rng, tokens * h);
+    for (bf16 value : x) x_f32.push_back(ToFloat(value) * 1.001f);
+    std::uniform_int_distribution<int> id(-2, shape.num_experts + 1);
+    std::uniform_real_distribution<float> weight(-0.2f, 1.0f);
+    for (int s = 0; s < tokens * shape.top_k; ++s) {
+      ids.push_back(s % shape.top_k == 1 && s % 7 == 0 ? ids.back() : id(rng));
+      weights.push_back(weight(rng));
+    }
+  }
+
+  MoeArgs Args(bool bf16_x, int first_token, int count, float* y) const {
+    const void* rows = bf16_x ? static_cast<const void*>(x.data() + first_token * shape.hidden) : x_f32.data() + first_token * shape.hidden;
+    return {rows, bf16_x, count, ids.data() + first_token * shape.top_k, weights.data() + first_token * shape.top_k, table.data(), y};
+  }
+
+  std::vector<float> Run(Isa isa, bool bf16_x, Parallel& parallel, int tokens_max_per_pass, int first_token = 0, int count = -1) const {
+    if (count < 0) count = tokens;
+    MoeFfn ffn(shape, isa, tokens_max_per_pass);
+    AlignedBuffer scratch(ffn.ScratchBytes(parallel.threads()));
+    std::memset(scratch.data(), 0xff, scratch.size());  // NaN wherever something is read before it is written
+    std::vector<float> y(count * shape.hidden, std::nanf(""));
+    ffn.Run(Args(bf16_x, first_token, count, y.data()), scratch.data(), parallel);
+    return y;
+  }
+
+  MoeShape shape;
+  int tokens;
+  std::vector<Expert> experts;
+  std::vector<ExpertWeights> table;
+  std::vector<bf16> x;
+  std::vector<float> x_f32;
+  std::vector<int32_t> ids;
+  std::vector<float> weights;
+};
+
+struct Bounded {
+  double value = 0, error = 0;
+};
+
+// sum of x w in exact arithmetic, with the bound on what fp32 summation in any order and errors of x add.
+Bounded Dot(const std::vector<Bounded>& x, const bf16* w) {
+  Bounded sum;
+  double magnitude = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    double weight = ToFloat(w[i]);
+    sum.value += x[i].value * weight;
+    magnitude += std::abs(x[i].value * weight);
+    sum.error += x[i].error * std::abs(weight);
+  }
+  constexpr double kEps = std::numeric_limits<float>::epsilon() / 2;
+  sum.error += (x.size() + 2) * (kEps * (magnitude + sum.error) + std::numeric_limits<float>::min());
+  return sum;
+}
+
+// The layer by its definition, token by token, in double, each value with a bound on the error of a correct implementation.
+std::vector<Bounded> Reference(const Layer& layer, bool bf16_x) {
+  const int h = layer.shape.hidden, n = layer.shape.intermediate, top_k = layer.shape.top_k;
+  constexpr double kEps = std::numeric_limits<float>::epsilon();
+  const double rounding = bf16_x ? 1.0 / 256 : 0;  // of the activation
+  std::vector<Bounded> y(layer.tokens * h);
+  for (int t = 0; t < layer.tokens; ++t) {
+    std::vector<Bounded> x(h), act(n);
+    for (int c = 0; c < h; ++c) x[c].value = bf16_x ? ToFloat(layer.x[t * h + c]) : layer.x_f32[t * h + c];
+    for (int s = 0; s < top_k; ++s) {
+      const int id = layer.ids[t * top_k + s];
+      if (id < 0 || id >= layer.shape.num_experts || layer.experts[id].packed_gate.empty()) continue;
+      const Expert& expert = layer.experts[id];
+      for (int i = 0; i < n; ++i) {
+        const Bounded g = Dot(x, &expert.gate[i * h]), u = Dot(x, &expert.up[i * h]);
+        const double silu = g.value / (1 + std::exp(-g.value)), silu_error = 1.1 * g.error;  // |silu'| < 1.1
+        act[i].value = silu * u.value;
+        act[i].error = silu_error * (std::abs(u.value) + u.error) + std::abs(silu) * u.error;
+        act[i].error += (8 * kEps + rounding) * (std::abs(act[i].value) + act[i].error);
+      }
+      const double weight = layer.weights[t * top_k + s];
+      for (int c = 0; c < h; ++c) {
+        const Bounded d = Dot(act, &expert.down[c * n]);
+        y[t * h + c].value += weight * d.value;
+        y[t * h + c].error += std::abs(weight) * (d.error + top_k * kEps * std::abs(d.value));
+      }
+    }
+  }
+  return y;
+}
+
+class MoeFfnTest : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if (!CanRun(GetParam())) GTEST_SKIP() << "this CPU cannot run " << IsaName(GetParam());
+  }
+  std::mt19937 rng_{20240609};
+  Serial serial_;
+};
+
+TEST_P(MoeFfnTest, OddShapesMatchTheDefinition) {
+  std::uniform_int_distribution<int> hidden(1, 70), intermediate(1, 50), experts(1, 11), top_k(1, 5), tokens(1, 14), pass(1, 20);
+  for (int i = 0; i < 120; ++i) {
+    Layer layer(rng_, {hidden(rng_), intermediate(rng_), experts(rng_), top_k(rng_)}, tokens(rng_));
+    for (bool bf16_x : {true, false}) {
+      const std::vector<float> y = layer.Run(GetParam(), bf16_x, serial_, pass(rng_));
+      const std::vector<Bounded> expected = Reference(layer, bf16_x);
+      for (size_t j = 0; j < y.size(); ++j) {
+        ASSERT_NEAR(y[j], expected[j].value, expected[j].error) << "shape " << i << " element " << j << (bf16_x ? " bf16" : " f32");
+      }
+    }
+  }
+}
+
+TEST_P(MoeFfnTest, RelativeErrorOfBf16IsBelowHalfAPercent) {
+  Layer layer(rng_, {256, 192, 8, 4}, 6);
+  const std::vector<float> y = layer.Run(GetParam(), true, serial_, 8);
+  const std::vector<Bounded> expected = Reference(layer, true);
+  double error = 0, norm = 0;
+  for (size_t j = 0; j < y.size(); ++j) {
+    error += std::pow(y[j] - expected[j].value, 2);
+    norm += std::pow(expected[j].value, 2);
+  }
+  EXPECT_LT(std::sqrt(error / norm), 0.005);
+}
+
+TEST_P(MoeFfnTest, TokenAloneHasTheBitsItHasInABatch) {
+  for (auto [shape, tokens] : {std::pair{MoeShape{130, 300, 3, 2}, 400}, std::pair{MoeShape{65, 40, 12, 6}, 50}}) {
+    Layer layer(rng_, shape, tokens);
+    for (bool bf16_x : {true, false}) {
+      const std::vector<float> batch = layer.Run(GetParam(), bf16_x, serial_, tokens);
+      for (int t = 0; t < tokens; t += 11) {
+        const std::vector<float> alone = layer.Run(GetParam(), bf16_x, serial_, 1, t, 1);
+        ASSERT_EQ(std::memcmp(alone.data(), &batch[t * shape.hidden], shape.hidden * sizeof(float)), 0) << t;
+      }
+      EXPECT_EQ(layer.Run(GetParam(), bf16_x, serial_, 17), batch) << "in passes";
+    }
+  }
+}
+
+TEST_P(MoeFfnTest, ThreadCountDoesNotChangeBits) {
+  Layer layer(rng_, {600, 330, 9, 3}, 70);
+  for (bool bf16_x : {true, false}) {
+    const std::vector<float> one = layer.Run(GetParam(), bf16_x, serial_, 64);
+    for (int threads : {2, 3, 8}) {
+      Threads parallel(threads);
+      EXPECT_EQ(layer.Run(GetParam(), bf16_x, parallel, 64), one) << threads;
+    }
+  }
+}
+
+TEST_P(MoeFfnTest, TokensWithoutAHeldExpertGetZeros) {
+  Layer layer(rng_, {40, 24, 5, 2}, 3);
+  layer.ids = {-1, 5, 4, INT32_MAX, INT32_MIN, 4};  // expert 4 is not held
+  for (float value : layer.Run(GetParam(), true, serial_, 2)) EXPECT_EQ(value, 0);
+}
+
+TEST_P(MoeFfnTest, RepeatedExpertCountsOncePerSlot) {
+  Layer layer(rng_, {40, 24, 5, 2}, 1);
+  layer.ids = {3, 3};
+  layer.weights = {0.25f, 0.5f};
+  const std::vector<float> twice = layer.Run(GetParam(), false, serial_, 1);
+  layer.ids = {3, -1};
+  layer.weights = {0.75f, 0};
+  const std::vector<float> once = layer.Run(GetParam(), false, serial_, 1);
+  for (size_t i = 0; i < once.size(); ++i) EXPECT_NEAR(twice[i], once[i], 1e-6 * std::abs(once[i]));
+}
+
+TEST_P(MoeFfnTest, NoTokensWriteNothing) {
+  Layer layer(rng_, {40, 24, 5, 2}, 1);
+  EXPECT_TRUE(layer.Run(GetParam(), true, serial_, 4, 0, 0).empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, MoeFfnTest, testing::ValuesIn(kAllIsas), [](const auto& info) { return IsaName(info.param); });
+
+}  // namespace
+}  // namespace kt

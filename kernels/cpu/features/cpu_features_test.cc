@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/features/cpu_features.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "common/base/status.h"
+
+namespace kt {
+namespace {
+
+class ForcedIsa {
+ public:
+  explicit ForcedIsa(const char* name) { setenv("KT_FORCE_ISA", name, 1); }
+  ~ForcedIsa() { unsetenv("KT_FORCE_ISA"); }
+};
+
+TEST(CpuFeaturesTest, FlagsAgreeWithTheKernel) {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(cpuinfo, line) && line.rfind("flags", 0) != 0) {
+  }
+  if (line.rfind("flags", 0) != 0) GTEST_SKIP() << "/proc/cpuinfo lists no flags";
+  std::istringstream words(line);
+  std::set<std::string> known;
+  for (std::string word; words >> word;) known.insert(word == "avx512vbmi" ? "avx512_vbmi" : word);
+  for (const auto& [name, present] : CpuFlagList()) {
+    // A kernel older than a flag does not list it, so only presence is compared.
+    if (known.count(name)) {
+      EXPECT_TRUE(present) << name;
+    }
+  }
+}
+
+TEST(CpuFeaturesTest, RowsAreNested) {
+  EXPECT_TRUE(IsaSupported(Isa::kScalar));
+  for (size_t i = 1; i < std::size(kAllIsas); ++i) {
+    if (IsaSupported(kAllIsas[i])) {
+      EXPECT_TRUE(IsaSupported(kAllIsas[i - 1])) << IsaName(kAllIsas[i]);
+    }
+  }
+}
+
+TEST(CpuFeaturesTest, SelectsTheBestSupportedRow) {
+  unsetenv("KT_FORCE_ISA");
+  absl::StatusOr<Isa> best = SelectIsa();
+  ASSERT_TRUE(best.ok());
+  for (Isa isa : kAllIsas) EXPECT_EQ(IsaSupported(isa), isa <= *best) << IsaName(isa);
+}
+
+TEST(CpuFeaturesTest, ForcedRowIsTakenOrRefusedWithTheReason) {
+  for (Isa isa : kAllIsas) {
+    ForcedIsa forced(IsaName(isa));
+    absl::StatusOr<Isa> selected = SelectIsa();
+    if (IsaSupported(isa)) {
+      ASSERT_TRUE(selected.ok()) << selected.status();
+      EXPECT_EQ(*selected, isa);
+    } else {
+      EXPECT_EQ(selected.status().code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_THAT(Message(selected.status()), testing::AllOf(testing::HasSubstr(IsaName(isa)), testing::HasSubstr("lacks avx")));
+    }
+  }
+  ForcedIsa forced("avx1024");
+  EXPECT_EQ(SelectIsa().status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(SelectIsa().status()), testing::HasSubstr("KT_FORCE_ISA=avx1024"));
+}
+
+TEST(CpuFeaturesTest, ModelNameIsTrimmedText) {
+  std::string name = CpuModelName();
+  ASSERT_FALSE(name.empty());
+  EXPECT_NE(name.front(), ' ');
+  EXPECT_NE(name.back(), ' ');
+}
+
+}  // namespace
+}  // namespace kt

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/gemm/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/cpu/gemm/testing/kernel_testing.h"
+
+namespace kt {
+namespace {
+
+// A product with x in both types. Rows of x and y lie further apart than they are long, at odd distances.
+struct Problem {
+  Problem(std::mt19937& rng, int tokens, int n, int k)
+      : tokens(tokens), n(n), k(k), x_stride(k + 3), y_stride(n + 5), x(RandomBf16(rng, tokens * x_stride)), w(RandomBf16(rng, n * k)) {
+    x_f32.resize(x.size());
+    std::uniform_real_distribution<float> noise(-1e-3f, 1e-3f);
+    for (size_t i = 0; i < x.size(); ++i) x_f32[i] = ToFloat(x[i]) + noise(rng);
+    packed.resize(PackedBf16Bytes(n, k) / sizeof(bf16));
+    PackBf16(w.data(), k, n, k, packed.data());
+  }
+
+  GemmArgs Args(bool bf16_x, float* y) const {
+    const void* rows = bf16_x ? static_cast<const void*>(x.data()) : x_f32.data();
+    return {rows, x_stride, tokens, packed.data(), n, k, y, y_stride};
+  }
+
+  std::vector<float> Run(const GemmKernels& kernels, bool bf16_x) const {
+    std::vector<float> y(tokens * y_stride, kUntouched);
+    (bf16_x ? kernels.bf16_x : kernels.f32_x)(Args(bf16_x, y.data()), 0, Tiles(n));
+    return y;
+  }
+
+  static constexpr float kUntouched = 12345.0f;
+  int tokens, n, k;
+  int64_t x_stride, y_stride;
+  std::vector<bf16> x;
+  std::vector<float> x_f32;
+  std::vector<bf16> w, packed;
+};
+
+// |error| of a sum of k products is at most k eps sum |x w| for any order of rounding; flushed subnormals add less than the smallest normal each.
+void ExpectClose(const Problem& p, bool bf16_x, const std::vector<float>& y) {
+  for (int t = 0; t < p.tokens; ++t) {
+    for (int j = 0; j < p.n; ++j) {
+      double sum = 0, magnitude = 0;
+      for (int c = 0; c < p.k; ++c) {
+        double x = bf16_x ? ToFloat(p.x[t * p.x_stride + c]) : p.x_f32[t * p.x_stride + c];
+        double product = x * ToFloat(p.w[j * p.k + c]);
+        sum += product;
+        magnitude += std::abs(product);
+      }
+      double eps = std::numeric_limits<float>::epsilon() / 2;
+      ASSERT_NEAR(y[t * p.y_stride + j], sum, (p.k + 2) * (eps * magnitude + std::numeric_limits<float>::min()))
+          << "token " << t << " column " << j << " of " << p.tokens << "x" << p.n << "x" << p.k;
+    }
+    for (int64_t j = p.n; j < p.y_stride; ++j) ASSERT_EQ(y[t * p.y_stride + j], Problem::kUntouched);
+  }
+}
+
+class GemmTest : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if (!CanRun(GetParam())) GTEST_SKIP() << "this CPU cannot run " << IsaName(GetParam());
+  }
+  const GemmKernels& kernels() { return SelectGemm(GetParam()); }
+  std::mt19937 rng_{20240607};
+};
+
+TEST_P(GemmTest, OddShapesMatchTheExactProduct) {
+  std::uniform_int_distribution<int> tokens(1, 20), n(1, 150), k(1, 260);
+  for (int i = 0; i < 120; ++i) {
+    Problem p(rng_, tokens(rng_), n(rng_), k(rng_));
+    ExpectClose(p, true, p.Run(kernels(), true));
+    ExpectClose(p, false, p.Run(kernels(), false));
+  }
+}
+
+TEST_P(GemmTest, LongRowsAreSummedInBlocks) {
+  for (auto [tokens, n, k] : {std::array{1, 33, 9001}, std::array{2, 17, 8193}, std::array{13, 40, 3001}}) {
+    Problem p(rng_, tokens, n, k);
+    ExpectClose(p, true, p.Run(kernels(), true));
+    ExpectClose(p, false, p.Run(kernels(), false));
+  }
+}
+
+TEST_P(GemmTest, RowAloneHasTheBitsItHasInABatchAndInAnyTileRange) {
+  std::uniform_int_distribution<int> tokens(1, 70), n(1, 300), k(1, 3000);
+  for (int i = 0; i < 12; ++i) {
+    Problem p(rng_, tokens(rng_), n(rng_), k(rng_));
+    for (bool bf16_x : {true, false}) {
+      const GemmFn gemm = bf16_x ? kernels().bf16_x : kernels().f32_x;
+      const std::vector<float> batch = p.Run(kernels(), bf16_x);
+      std::vector<float> alone(p.y_stride, Problem::kUntouched);
+      for (int t = 0; t < p.tokens; t += 1 + p.tokens / 8) {
+        GemmArgs args = p.Args(bf16_x, alone.data());
+        args.x = static_cast<const char*>(args.x) + t * p.x_stride * (bf16_x ? 2 : 4);
+        args.tokens = 1;
+        for (int tile = 0; tile < Tiles(p.n);) {
+          int end = std::min(Tiles(p.n), tile + std::uniform_int_distribution<int>(1, 7)(rng_));
+          gemm(args, tile, end);
+          tile = end;
+        }
+        ASSERT_EQ(std::memcmp(alone.data(), batch.data() + t * p.y_stride, alone.size() * sizeof(float)), 0)
+            << "token " << t << " of " << p.tokens << "x" << p.n << "x" << p.k << (bf16_x ? " bf16" : " f32");
+      }
+    }
+  }
+}
+
+TEST_P(GemmTest, TileRangeWritesItsColumnsOnly) {
+  Problem p(rng_, 9, 100, 64);
+  std::vector<float> y(p.tokens * p.y_stride, Problem::kUntouched);
+  kernels().bf16_x(p.Args(true, y.data()), 2, 4);
+  for (int t = 0; t < p.tokens; ++t) {
+    for (int64_t j = 0; j < p.y_stride; ++j) {
+      EXPECT_EQ(y[t * p.y_stride + j] != Problem::kUntouched, j >= 32 && j < 64) << t << " " << j;
+    }
+  }
+}
+
+TEST_P(GemmTest, NoTokensNoOutput) {
+  Problem p(rng_, 1, 16, 8);
+  GemmArgs args = p.Args(true, nullptr);
+  args.tokens = 0;
+  kernels().bf16_x(args, 0, 1);
+  kernels().f32_x(args, 0, 1);
+}
+
+TEST_P(GemmTest, LinearParallelHasTheBitsOfOneCall) {
+  for (auto [tokens, n, k] : {std::array{1, 1000, 128}, std::array{300, 20, 64}, std::array{130, 260, 48}, std::array{5, 7, 3}}) {
+    Problem p(rng_, tokens, n, k);
+    for (int threads : {1, 2, 7}) {
+      Threads parallel(threads);
+      for (bool bf16_x : {true, false}) {
+        std::vector<float> y(p.tokens * p.y_stride, Problem::kUntouched);
+        LinearParallel(kernels(), bf16_x, p.Args(bf16_x, y.data()), parallel);
+        EXPECT_EQ(y, p.Run(kernels(), bf16_x)) << tokens << "x" << n << "x" << k << " threads " << threads;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, GemmTest, testing::ValuesIn(kAllIsas), [](const auto& info) { return IsaName(info.param); });
+
+}  // namespace
+}  // namespace kt

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef KT_NODE_NODE_SERVICE_H_
+#define KT_NODE_NODE_SERVICE_H_
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/ipc/fd_passing.h"
+#include "common/ipc/node_protocol.h"
+#include "node/event_loop.h"
+#include "node/segment_store.h"
+
+namespace kt {
+
+// Answers NodeClient on a Unix socket. Peers of another user are refused; a packet that is no request closes its connection; a
+// client that does not read its replies loses them: nothing here waits. Threads: the loop's.
+class NodeService {
+ public:
+  struct Hooks {
+    std::function<std::string()> processes_json;
+    std::function<absl::Status(const std::string&)> kill_process;
+  };
+
+  // All outlive it.
+  NodeService(EventLoop* loop, SegmentStore* segments, Hooks hooks);
+  ~NodeService();
+  absl::Status Listen(const std::string& path);
+
+ private:
+  struct Answer {
+    absl::Status status;
+    uint64_t bytes = 0;
+    std::string text;
+    int fd = -1;
+  };
+
+  void Accept();
+  void Serve(int connection);
+  Answer Execute(const NodeRequest& request);
+
+  EventLoop* const loop_;
+  SegmentStore* const segments_;
+  const Hooks hooks_;
+  UniqueFd listener_;
+  std::map<int, UniqueFd> connections_;
+};
+
+}  // namespace kt
+
+#endif  // KT_NODE_NODE_SERVICE_H_
