@@ -3,8 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <pty.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -209,6 +212,68 @@ TEST_F(ChatTest, SavesForTheUserAloneAndContinuesASavedConversation) {
   Chat("More\n", {.history_file = file});
   EXPECT_THAT(Message(status_), HasSubstr("a message has no role"));
   std::filesystem::remove(file);
+}
+
+// What a program writes on its terminal, read in order.
+class Screen {
+ public:
+  explicit Screen(int terminal) : terminal_(terminal) {}
+  // True as soon as `text` has come after what was awaited before; false when nothing more comes for ten seconds.
+  bool Await(const std::string& text) {
+    pollfd wait{terminal_, POLLIN, 0};
+    char chunk[1024];
+    for (;;) {
+      if (const size_t at = unread_.find(text); at != std::string::npos) {
+        unread_.erase(0, at + text.size());
+        return true;
+      }
+      const ssize_t count = poll(&wait, 1, 10000) > 0 ? read(terminal_, chunk, sizeof(chunk)) : 0;
+      if (count <= 0) return false;
+      unread_.append(chunk, static_cast<size_t>(count));
+    }
+  }
+
+ private:
+  int terminal_;
+  std::string unread_;
+};
+
+TEST_F(ChatTest, EditsLinesOnATerminalAndCtrlCAtThePromptLeaves) {
+  const std::string home = testing::TempDir() + fmt::format("kt_home_{}", getpid());
+  int port_pipe[2];
+  ASSERT_EQ(pipe(port_pipe), 0);
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);  // before this process has threads
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    setenv("HOME", home.c_str(), 1);
+    setenv("TERM", "xterm", 1);
+    unsetenv("XDG_STATE_HOME");
+    ChatOptions options;
+    if (read(port_pipe[0], &options.port, sizeof(options.port)) != sizeof(options.port)) _exit(9);
+    _exit(ChatMain(options));
+  }
+  Serve(AnswerHello);
+  const int port = server_->port();
+  ASSERT_EQ(write(port_pipe[1], &port, sizeof(port)), static_cast<ssize_t>(sizeof(port)));
+  Screen screen(terminal);
+  EXPECT_TRUE(screen.Await("first at http://127.0.0.1") && screen.Await("> "));
+  const std::string typed = "Hx\x7fi \xc3\xa9\r";  // backspace, then a character of two bytes
+  ASSERT_EQ(write(terminal, typed.data(), typed.size()), static_cast<ssize_t>(typed.size()));
+  EXPECT_TRUE(screen.Await("Hello") && screen.Await("tok/s]") && screen.Await("> "));
+  ASSERT_EQ(write(terminal, "\x1b[A\r", 4), 4);  // arrow up: the same question again
+  EXPECT_TRUE(screen.Await("Hello") && screen.Await("tok/s]") && screen.Await("> "));
+  ASSERT_EQ(write(terminal, "\x03", 1), 1);
+  int exit_status = -1;
+  ASSERT_EQ(waitpid(child, &exit_status, 0), child);
+  EXPECT_TRUE(WIFEXITED(exit_status) && WEXITSTATUS(exit_status) == 0) << exit_status;
+  server_.reset();
+  ASSERT_EQ(bodies_.size(), 2u);
+  EXPECT_EQ(Body(1)["messages"][0]["content"], "Hi \u00e9");
+  EXPECT_EQ(Body(1)["messages"][2]["content"], "Hi \u00e9");
+  EXPECT_TRUE(std::filesystem::exists(home + "/.local/state/kt/chat/lines"));
+  for (int fd : {port_pipe[0], port_pipe[1], terminal}) close(fd);
+  std::filesystem::remove_all(home);
 }
 
 }  // namespace

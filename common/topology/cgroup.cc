@@ -108,11 +108,10 @@ std::optional<CpuQuota> ReadCpuQuota(const std::string& root) {
 std::optional<MemoryLimit> ReadMemoryLimit(const std::string& root) {
   std::optional<MemoryLimit> tightest;
   for (const std::string& dir : CgroupDirs("memory", root)) {
-    for (const auto& [limit_name, used_name] : {std::pair{"/memory.max", "/memory.current"},
-                                                std::pair{"/memory.limit_in_bytes", "/memory.usage_in_bytes"}}) {
-      const auto bytes = ReadInt(dir + limit_name);
+    for (const char* name : {"/memory.max", "/memory.limit_in_bytes"}) {
+      const auto bytes = ReadInt(dir + name);
       if (!bytes || *bytes >= kNoMemoryLimit || (tightest && tightest->bytes <= *bytes)) continue;
-      tightest = MemoryLimit{*bytes, ReadInt(dir + used_name).value_or(0), dir + limit_name};
+      tightest = MemoryLimit{*bytes, dir + name};
     }
   }
   return tightest;

@@ -19,7 +19,6 @@ struct CpuQuota {
 
 struct MemoryLimit {
   int64_t bytes = 0;
-  int64_t used_bytes = 0;  // by the whole group, page cache included
   std::string file;
 };
 

@@ -22,7 +22,6 @@ TEST(CgroupTest, Version2TakesTheTightestLevelUpToTheMount) {
   root.Write("/sys/fs/cgroup/slice/cpu.max", "250000 100000\n");
   root.Write("/sys/fs/cgroup/slice/cpu.stat", "usage_usec 5\nnr_periods 9\nnr_throttled 4\n");
   root.Write("/sys/fs/cgroup/slice/service/memory.max", "4096000\n");
-  root.Write("/sys/fs/cgroup/slice/service/memory.current", "1000\n");
   root.Write("/sys/fs/cgroup/slice/memory.max", "8192000\n");
 
   EXPECT_THAT(CgroupDirs("cpu", root.path()),
@@ -38,7 +37,7 @@ TEST(CgroupTest, Version2TakesTheTightestLevelUpToTheMount) {
   const auto limit = ReadMemoryLimit(root.path());
   ASSERT_TRUE(limit);
   EXPECT_EQ(limit->bytes, 4096000);
-  EXPECT_EQ(limit->used_bytes, 1000);
+  EXPECT_EQ(limit->file, root.path() + "/sys/fs/cgroup/slice/service/memory.max");
 }
 
 TEST(CgroupTest, Version1InAContainerReadsTheMountItself) {
