@@ -86,6 +86,11 @@ class Simulation {
     if (rng_.Chance(0.03) && !entries_.empty()) CancelSome();
     if (rng_.Chance(fault_rate_)) Fault();
     if (!workers_up_ && rng_.Chance(0.3)) StartWorkers();
+    if (late_ && rng_.Chance(0.3)) {  // perhaps when new workers run another step of the same sequences
+      scheduler_->OnStepResult(*late_, clock_.Now());
+      late_.reset();
+      Audit();
+    }
     scheduler_->OnTimer(clock_.Now());
     Turn(/*faults=*/true);
   }
@@ -121,7 +126,7 @@ class Simulation {
 
   void Fault() {
     scheduler_->OnWorkersLost("worker killed", clock_.Now());
-    if (plan_ && rng_.Chance(0.5)) scheduler_->OnStepResult(worker_->Run(*plan_), clock_.Now());  // the late answer
+    if (plan_) late_ = worker_->Run(*plan_);
     plan_.reset();
     workers_up_ = false;
     Audit();
@@ -260,7 +265,8 @@ class Simulation {
   int kv_blocks_, step_tokens_max_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<SimWorker> worker_;
-  std::optional<proto::StepPlan> plan_;
+  std::optional<proto::StepPlan> plan_;     // in flight
+  std::optional<proto::StepResult> late_;   // of a step whose workers were lost
   bool workers_up_ = false;
   bool sequence_errors_ = false;
   std::vector<Entry> entries_;

@@ -358,6 +358,10 @@ TEST_F(SchedulerTest, PromptLogprobsAndCapturesAreNotRepeatedAfterALoss) {
     scheduler_->OnWorkersLost("killed", clock_.Now());
     Ready();
   }
+  const proto::StepPlan again = Plan();
+  for (int32_t target : again.sequences(0).target_ids()) EXPECT_EQ(target, -1) << "the worker is not asked again";
+  EXPECT_FALSE(again.sequences(0).has_capture());
+  Answer(again);
   RunToEnd();
   EXPECT_EQ(client->Compare(request, 11), "");
   EXPECT_EQ(client->outputs[0].captured_logits.size(), 25u);
@@ -449,6 +453,24 @@ TEST_F(SchedulerTest, LostWorkersCostTimeOnly) {
   EXPECT_TRUE(TryAdd(Request("new", 1, 1)).ok()) << "new ones wait as well";
   Ready();
   RunToEnd();
+  EXPECT_EQ(client->Compare(request, 11), "");
+  EXPECT_TRUE(client->ended() && client->error.ok());
+}
+
+TEST_F(SchedulerTest, AnyNumberOfLossesIsBorneWhileTheRequestGetsFurther) {
+  Start();
+  const GenerationRequest request = Request("a", 3, 20);
+  auto client = Add(request);
+  while (!scheduler_->idle()) {
+    Answer(Plan());
+    if (scheduler_->idle()) break;
+    Plan();
+    scheduler_->OnWorkersLost("killed", clock_.Now());
+    Ready();
+    const uint64_t generated = scheduler_->stats().tokens_generated;
+    while (scheduler_->stats().tokens_generated == generated) Answer(Plan());
+  }
+  EXPECT_GT(scheduler_->stats().steps_lost, 5u);
   EXPECT_EQ(client->Compare(request, 11), "");
   EXPECT_TRUE(client->ended() && client->error.ok());
 }
