@@ -263,7 +263,7 @@ absl::Status ChatSession::Stream(const Json& body, Answer& answer) {
     return failure.ok() && !done;
   });
   if (!failure.ok()) return failure;
-  if (!response.ok()) return Reachable(response.status());
+  if (!response.ok()) return answer.pieces > 0 ? response.status() : Reachable(response.status());
   if (response->status != 200) return ServerError(*response);
   if (!done) return Unavailable("the stream ended before the answer was complete");
   return absl::OkStatus();

@@ -56,7 +56,7 @@ proto::TokenLogprob LogprobOf(const SampleJob& job, int32_t token) {
   proto::TokenLogprob out;
   out.set_token_id(token);
   out.set_logprob(job.logprob);
-  for (const ScoredToken& t : job.top) {
+  for (const SamplingLogprob& t : job.top) {
     out.add_top_ids(t.token_id);
     out.add_top_logprobs(t.logprob);
   }

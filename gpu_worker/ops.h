@@ -53,7 +53,7 @@ struct SampleJob {
   int32_t token = -1;               // result of the draw
   SampleStatus status = SampleStatus::kOk;
   float logprob = 0;
-  std::vector<ScoredToken> top;     // descending
+  std::vector<SamplingLogprob> top;     // descending
 };
 
 class Ops {

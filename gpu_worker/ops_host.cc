@@ -2,7 +2,7 @@
 #include "gpu_worker/ops_host.h"
 
 #include <algorithm>
-#include <atomic>
+#include <array>
 #include <cstring>
 
 #include "common/base/status.h"
@@ -20,6 +20,7 @@ constexpr int kExpertTokensPerPass = 256;
 // Below these sizes handing work to other threads costs more than it saves.
 constexpr int64_t kElementsPerTask = 16384;
 constexpr int64_t kRouterWorkPerTask = 1 << 18;
+constexpr size_t kPartsMax = 80;  // device, shared and every expert worker
 
 size_t Align(size_t x) { return (x + 255) / 256 * 256; }
 
@@ -44,7 +45,7 @@ struct ScratchSizes {
 class HostOps final : public Ops {
  public:
   HostOps(const HostOpsOptions& o, const ScratchSizes& sizes, DeviceBuffer scratch, Parallel& parallel)
-      : o_(o), sizes_(sizes), parallel_(parallel), gemm_(SelectGemm(o.isa)), silu_(SelectSiluGlu(o.isa)), scratch_(std::move(scratch)) {
+      : o_(o), sizes_(sizes), parallel_(parallel), gemm_(SelectGemm(o.isa)), scratch_(std::move(scratch)) {
     uint8_t* p = scratch_.As<uint8_t>();
     attention_scratch_ = p;
     p += static_cast<size_t>(parallel.threads()) * sizes.attention;
@@ -81,20 +82,14 @@ class HostOps final : public Ops {
   }
 
   void LinearF32(const LinearWeight& w, const void* x, int tokens, float* y) override {
-    LinearParallel(gemm_, o_.bf16,
-                   {.x = x, .x_stride = w.k, .tokens = tokens, .w = w.packed, .n = w.n, .k = w.k, .y = y, .y_stride = w.n}, parallel_);
-    if (w.bias != nullptr) {
-      Split(tokens, w.n, [&](int first, int count) { AddBias(o_.isa, y + int64_t{first} * w.n, w.n, w.bias, count, w.n); });
-    }
+    Multiply(w, x, tokens, y);
+    if (w.bias != nullptr) Convert(w, y, tokens, y, false);
   }
 
   void Linear(const LinearWeight& w, const void* x, int tokens, void* y) override {
     if (!o_.bf16) return LinearF32(w, x, tokens, static_cast<float*>(y));
-    LinearF32(w, x, tokens, linear_scratch_);
-    Split(tokens, w.n, [&](int first, int count) {
-      int64_t at = int64_t{first} * w.n;
-      FloatToBf16(o_.isa, linear_scratch_ + at, int64_t{count} * w.n, static_cast<bf16*>(y) + at);
-    });
+    Multiply(w, x, tokens, linear_scratch_);
+    Convert(w, linear_scratch_, tokens, y, true);
   }
 
   void RopeTable(const RopeConfig& rope, const int32_t* positions, int tokens, float* cos, float* sin) override {
@@ -163,11 +158,7 @@ class HostOps final : public Ops {
   void SiluMul(const float* gate, const float* up, int tokens, int n, void* y) override {
     Split(tokens, n, [&](int first, int count) {
       int64_t at = int64_t{first} * n;
-      if (o_.bf16) {
-        silu_.to_bf16(gate + at, up + at, int64_t{count} * n, static_cast<bf16*>(y) + at);
-      } else {
-        silu_.to_f32(gate + at, up + at, int64_t{count} * n, static_cast<float*>(y) + at);
-      }
+      kt::SiluMul(o_.isa, {.gate = gate + at, .up = up + at, .stride = n, .out = At(y, at), .out_stride = n, .rows = count, .n = n, .is_bf16 = o_.bf16});
     });
   }
 
@@ -213,7 +204,12 @@ class HostOps final : public Ops {
   }
 
   void AddParts(void* residual, std::span<const float* const> parts, int tokens, int n) override {
-    Split(tokens, n, [&](int first, int count) { kt::AddParts(o_.isa, residual, o_.bf16, parts, int64_t{first} * n, int64_t{count} * n); });
+    Split(tokens, n, [&](int first, int count) {
+      int64_t at = int64_t{first} * n;
+      std::array<const float*, kPartsMax> moved;
+      for (size_t i = 0; i < parts.size(); ++i) moved[i] = parts[i] + at;
+      AddFp32(o_.isa, {.residual = At(residual, at), .parts = moved.data(), .num_parts = static_cast<int>(parts.size()), .n = int64_t{count} * n, .is_bf16 = o_.bf16});
+    });
   }
 
   void GatherRows(const void* x, std::span<const int> rows, int n, void* y) override {
@@ -257,6 +253,19 @@ class HostOps final : public Ops {
     return {.k = cache.k, .v = cache.v, .block_tokens = o_.block_tokens, .kv_heads = a.num_kv_heads, .head_dim = a.head_dim, .is_bf16 = o_.bf16};
   }
 
+  void Multiply(const LinearWeight& w, const void* x, int tokens, float* y) {
+    LinearParallel(gemm_, o_.bf16,
+                   {.x = x, .x_stride = w.k, .tokens = tokens, .w = w.packed, .n = w.n, .k = w.k, .y = y, .y_stride = w.n}, parallel_);
+  }
+
+  // y = x + bias, rounded if asked for.
+  void Convert(const LinearWeight& w, const float* x, int tokens, void* y, bool to_bf16) {
+    Split(tokens, w.n, [&](int first, int count) {
+      int64_t at = int64_t{first} * w.n;
+      kt::Convert(o_.isa, {.x = x + at, .stride = w.n, .bias = w.bias, .out = static_cast<uint8_t*>(y) + at * (to_bf16 ? 2 : 4), .out_stride = w.n, .rows = count, .n = w.n, .is_bf16 = to_bf16});
+    });
+  }
+
   // f(first row, rows) over runs of rows worth a thread's while.
   void Split(int rows, int width, FunctionRef<void(int, int)> f) {
     int64_t elements = int64_t{rows} * width;
@@ -272,7 +281,6 @@ class HostOps final : public Ops {
   const ScratchSizes sizes_;
   Parallel& parallel_;
   const GemmKernels& gemm_;
-  const SiluGluKernels& silu_;
   DeviceBuffer scratch_;
   uint8_t *attention_scratch_ = nullptr, *sample_scratch_ = nullptr, *expert_scratch_ = nullptr;
   float* linear_scratch_ = nullptr;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -87,6 +88,7 @@ class NodeProcessTest : public ::testing::Test {
     std::ofstream(spec_path) << DumpJson(NodeSpecToJson(spec_));
     pid_ = fork();
     if (pid_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // should the test be killed
     int log = open(log_path().c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     dup2(log, STDERR_FILENO);
     std::string program = KT_BINARY_DIR "/bin/kt-node";
@@ -204,6 +206,7 @@ TEST_F(NodeProcessTest, FailureBeforeReadinessGivesItsCodeAndSentenceLast) {
 }
 
 TEST_F(NodeProcessTest, MissingProgramIsNamed) {
+  spec_.processes[0].argv[2] = kWork;  // a real server is not ready before its workers
   spec_.processes[1].argv = {"/nonexistent/kt-worker"};
   StartNode();
   EXPECT_EQ(WaitForEnd(), 1);

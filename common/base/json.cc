@@ -22,7 +22,7 @@ const Json* Find(const Json& object, std::string_view field) {
 
 }  // namespace
 
-absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits) {
+absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits, const JsonFilter& filter) {
   if (text.size() > limits.bytes_max) {
     return InvalidArgument("JSON text has {} bytes, more than the {} allowed", text.size(), limits.bytes_max);
   }
@@ -43,7 +43,7 @@ absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits) 
     }
   }
   try {
-    return Json::parse(text.begin(), text.end());
+    return Json::parse(text.begin(), text.end(), filter);
   } catch (const nlohmann::json::parse_error& e) {
     return InvalidArgument("not valid JSON at byte {}", e.byte);
   } catch (const std::exception& e) {
@@ -51,7 +51,7 @@ absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits) 
   }
 }
 
-absl::StatusOr<Json> ReadJsonFile(const std::string& path, const JsonLimits& limits) {
+absl::StatusOr<Json> ReadJsonFile(const std::string& path, const JsonLimits& limits, const JsonFilter& filter) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return NotFound("{}: cannot be opened", path);
   file.seekg(0, std::ios::end);
@@ -62,7 +62,7 @@ absl::StatusOr<Json> ReadJsonFile(const std::string& path, const JsonLimits& lim
   file.seekg(0);
   std::string text(static_cast<size_t>(size), '\0');
   file.read(text.data(), size);
-  auto json = ParseJson(std::string_view(text.data(), static_cast<size_t>(file.gcount())), limits);
+  auto json = ParseJson(std::string_view(text.data(), static_cast<size_t>(file.gcount())), limits, filter);
   if (!json.ok()) return Annotate(json.status(), path);
   return json;
 }

@@ -23,11 +23,14 @@ struct JsonLimits {
   int depth_max = 64;
 };
 
+// Called for every value and key while parsing; false drops it. For objects of many keys, whose insertion is linear in Json.
+using JsonFilter = Json::parser_callback_t;
+
 // Parses UTF-8 JSON text. InvalidArgument: not JSON, not UTF-8, too large or too deep (with the byte position where known).
-absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits = {});
+absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits = {}, const JsonFilter& filter = nullptr);
 
 // Reads a whole file and parses it; messages begin with the path.
-absl::StatusOr<Json> ReadJsonFile(const std::string& path, const JsonLimits& limits = {});
+absl::StatusOr<Json> ReadJsonFile(const std::string& path, const JsonLimits& limits = {}, const JsonFilter& filter = nullptr);
 
 // Serialises without ever throwing: invalid UTF-8 in strings becomes U+FFFD.
 std::string DumpJson(const Json& value, int indent = -1);

@@ -69,7 +69,6 @@ void Scheduler::Start(Sequence& sequence, Sequence* donor) {
   sequence.computed = sequence.shareable();
   sequence.table = pool_.Fork(donor->table, sequence.computed);
   sequence.frontier = std::max(sequence.frontier, sequence.computed);
-  sequence.captured = std::max(sequence.captured, sequence.computed);
 }
 
 void Scheduler::Preempt(Sequence& sequence) {

@@ -95,6 +95,7 @@ Request::Request(GenerationRequest spec_in, std::shared_ptr<GenerationSink> sink
                        .choice = choice,
                        .request = this,
                        .output = ChoiceOutput(&rules, choice),
+                       .captured = choice == 0 ? 0 : static_cast<int>(spec.prompt_ids.size()) - 1,
                        .counts = CountPrompt(spec)});
   }
 }
