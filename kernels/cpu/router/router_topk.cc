@@ -44,7 +44,7 @@ void DropGroups(const RouterTopkArgs& a, float* choice) {
         second = *c;
       }
     }
-    group_score[g] = first + second;
+    group_score[g] = std::isnan(first + second) ? kOut : first + second;
   }
   for (int i = 0; i < std::min(a.topk_groups, a.groups); ++i) kept[Best(group_score, kept, a.groups)] = true;
   for (int e = 0; e < a.experts; ++e) {

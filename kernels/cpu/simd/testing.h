@@ -13,11 +13,9 @@
 namespace kt {
 
 inline std::vector<Isa> RunnableIsas() {
-  std::vector<Isa> isas = {Isa::kScalar};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) isas.push_back(Isa::kAvx2);
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512dq")) {
-    isas.push_back(Isa::kAvx512f);
+  std::vector<Isa> isas;
+  for (Isa isa : kAllIsas) {
+    if (IsaSupported(isa)) isas.push_back(isa);
   }
   return isas;
 }
