@@ -6,7 +6,10 @@
 #include <cstdio>
 
 #include "cli/chat_command.h"
+#include "cli/doctor_command.h"
+#include "cli/perplexity_command.h"
 #include "cli/run_command.h"
+#include "cli/selftest_command.h"
 #include "cli/status_command.h"
 #include "cli/tokenize_command.h"
 #include "cli/version_command.h"
@@ -18,7 +21,10 @@ int main(int argc, char** argv) {
   int exit_code = kt::kExitOk;
   kt::cli::RegisterRunCommand(app, &exit_code);
   kt::cli::RegisterChatCommand(app, &exit_code);
+  kt::cli::RegisterDoctorCommand(app, &exit_code);
   kt::cli::RegisterStatusCommand(app, &exit_code);
+  kt::cli::RegisterSelftestCommand(app, &exit_code);
+  kt::cli::RegisterPerplexityCommand(app, &exit_code);
   kt::cli::RegisterTokenizeCommand(app, &exit_code);
   kt::cli::RegisterVersionCommand(app, &exit_code);
   try {  // CLI11 reports through exceptions

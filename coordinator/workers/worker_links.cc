@@ -76,6 +76,11 @@ bool WorkerLinks::serving() const {
   return registry_.serving();
 }
 
+bool WorkerLinks::was_serving() const {
+  absl::MutexLock lock(&mutex_);
+  return registry_.was_serving();
+}
+
 Json WorkerLinks::Health() const {
   absl::MutexLock lock(&mutex_);
   return registry_.Health();

@@ -34,6 +34,7 @@ class WorkerLinks final : public proto::Coordinator::Service, public StepTranspo
   void Stop();
 
   bool serving() const;
+  bool was_serving() const;  // at any time
   Json Health() const;
 
   grpc::Status Register(grpc::ServerContext*, const proto::RegisterRequest*, proto::RegisterReply*) override;

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/runtime_state.h"
+
+#include "common/rpc/handshake.h"
+#include "common/rpc/runtime_config.h"
+
+namespace kt {
+
+bool RuntimeState::Ready() const { return !draining_ && links_->was_serving(); }
+
+Json RuntimeState::Health() const {
+  Json health = links_->Health();
+  if (draining_) health["state"] = "draining";
+  const auto& warnings = config_.experts().warnings();
+  health["warnings"] = std::vector<std::string>(warnings.begin(), warnings.end());
+  return health;
+}
+
+Json RuntimeState::ModelInfo() const {
+  const proto::ModelOptions& m = config_.model();
+  const proto::ExpertOptions& e = config_.experts();
+  Json layers = Json::array();
+  for (size_t l = 0; l < model_.layers.size(); ++l) {
+    Json layer{{"layer", l}};
+    if (model_.layers[l].moe) {
+      int experts = model_.moes[static_cast<size_t>(*model_.layers[l].moe)].num_experts;
+      int resident = std::min(experts, e.gpu_experts_per_layer());
+      layer["experts"] = Json{{"device", resident}, {"cpu_expert_workers", experts - resident}, {"precision", e.method()}};
+    } else {
+      layer["ffn"] = "device";
+    }
+    layers.push_back(std::move(layer));
+  }
+  return Json{{"model_path", m.path()},
+              {"tokenizer_path", m.path()},
+              {"is_generation", true},
+              {"served_model_name", m.served_model_name()},
+              {"model_type", model_.model_type},
+              {"architectures", Json::array({model_.architecture})},
+              {"context_length", m.context_length()},
+              {"vocab_size", model_.vocab},
+              {"kt_method", e.method()},
+              {"expert_workers", e.worker_count()},
+              {"activation_dtype", config_.device().activation_dtype()},
+              {"device", config_.device().kind()},
+              {"layers", std::move(layers)}};
+}
+
+Json RuntimeState::ServerInfo() const {
+  Json info = ParseJson(RuntimeConfigToJson(config_, false)).value_or(Json::object());
+  SchedulerStats stats = loop_->stats();
+  info["version"] = BuildId();
+  info["max_total_num_tokens"] = stats.blocks_total * stats.block_tokens;
+  info["internal_states"] = Json::array({Json{{"requests_live", stats.requests_live},
+                                              {"requests_queued", stats.requests_queued},
+                                              {"sequences_running", stats.sequences_running},
+                                              {"kv_blocks_used", stats.blocks_used},
+                                              {"kv_blocks_total", stats.blocks_total},
+                                              {"tokens_prefilled", stats.tokens_prefilled},
+                                              {"tokens_generated", stats.tokens_generated},
+                                              {"preemptions", stats.preemptions},
+                                              {"steps", stats.steps},
+                                              {"steps_lost", stats.steps_lost},
+                                              {"step_seconds", stats.step_seconds},
+                                              {"step_ms", Json{{"attention", stats.timings.attention_ms()},
+                                                               {"device_moe", stats.timings.device_moe_ms()},
+                                                               {"expert_wait", stats.timings.expert_wait_ms()},
+                                                               {"head", stats.timings.head_ms()},
+                                                               {"total", stats.timings.total_ms()}}},
+                                              {"expert_hand_overs", stats.timings.expert_hand_overs()}}});
+  return info;
+}
+
+}  // namespace kt

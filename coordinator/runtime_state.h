@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the front ends see of the running system: readiness, health, model and server facts.
+#ifndef KT_COORDINATOR_RUNTIME_STATE_H_
+#define KT_COORDINATOR_RUNTIME_STATE_H_
+
+#include <atomic>
+
+#include "common/model/model_config.h"
+#include "coordinator/api/runtime_status.h"
+#include "coordinator/scheduler/scheduler_loop.h"
+#include "coordinator/workers/worker_links.h"
+#include "proto/config.pb.h"
+
+namespace kt {
+
+// Thread-safe. The pointers outlive it.
+class RuntimeState final : public api::RuntimeStatus {
+ public:
+  RuntimeState(const proto::RuntimeConfig& config, const ModelConfig& model, const WorkerLinks* links, const SchedulerLoop* loop)
+      : config_(config), model_(model), links_(links), loop_(loop) {}
+
+  void StartDraining() { draining_ = true; }
+
+  // While workers are being replaced after the first start, requests are taken and wait.
+  bool Ready() const override;
+  Json Health() const override;
+  Json ModelInfo() const override;
+  Json ServerInfo() const override;
+
+ private:
+  const proto::RuntimeConfig config_;
+  const ModelConfig model_;
+  const WorkerLinks* const links_;
+  const SchedulerLoop* const loop_;
+  std::atomic<bool> draining_{false};
+};
+
+}  // namespace kt
+
+#endif  // KT_COORDINATOR_RUNTIME_STATE_H_
