@@ -142,7 +142,7 @@ absl::StatusOr<Pieces> PreTokenizer::Split(std::string_view text, RegexRun* run)
       result.pieces = std::move(next);
     } else {
       for (std::string_view& piece : result.pieces) {
-        if (piece[0] != ' ') piece = result.copies.emplace_back(" " + std::string(piece));
+        if (piece[0] != ' ') piece = result.copies.emplace_back(fmt::format(" {}", piece));
       }
     }
   }
