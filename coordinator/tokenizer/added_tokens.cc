@@ -105,8 +105,9 @@ std::vector<AddedTokenFinder::Section> AddedTokenFinder::Split(std::string_view 
     if (token.lstrip) begin = std::max(SpacesBegin(text, begin), done);
     if (token.rstrip) end = SpacesEnd(text, end);
     if (done < begin) sections.push_back({text.substr(done, begin - done), nullptr});
-    sections.push_back({text.substr(begin, end - begin), &token});
-    done = end;
+    // Empty: a token of spaces whose place the one before, with rstrip, has taken.
+    if (begin < end) sections.push_back({text.substr(begin, end - begin), &token});
+    done = std::max(done, end);
   }
   if (done < text.size()) sections.push_back({text.substr(done), nullptr});
   return sections;

@@ -71,8 +71,6 @@ void Reader::TakeMerge(const Json& merge) {
 }
 
 absl::StatusOr<Bpe::Options> Reader::ModelOptions(const Json& model, const BpeTokenizer& tokenizer) const {
-  KT_ASSIGN_OR_RETURN(auto type, JsonString(model, "type", "model"));
-  if (type.value_or("BPE") != "BPE") return InvalidArgument("model: type {:?} is not supported; supported is BPE over bytes", *type);
   for (const char* field : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     KT_ASSIGN_OR_RETURN(auto affix, JsonString(model, field, "model"));
     if (affix && !affix->empty()) return InvalidArgument("model: {} {:?} is not supported; it must be null or empty", field, *affix);
@@ -138,6 +136,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Reader::Build(const Json& json, const
   if (!status_.ok()) return status_;
   auto field = [&](const char* name) { return json.is_object() ? json.value(name, Json()) : Json(); };
   const Json model = field("model");
+  KT_ASSIGN_OR_RETURN(auto type, JsonString(model, "type", "model"));
+  if (type.value_or("BPE") != "BPE") return InvalidArgument("model: type {:?} is not supported; supported is BPE over bytes", *type);
   if (vocab_.empty()) return InvalidArgument("model.vocab is missing or has no tokens; a tokenizer.json with a BPE model is needed");
   KT_ASSIGN_OR_RETURN(auto decoder, JsonString(field("decoder"), "type", "decoder"));
   if (decoder != "ByteLevel") {
