@@ -22,18 +22,33 @@ double MultiplyAdds(long rounds, float* sum) {
 
 }  // namespace scalar
 
-void ReadMemory(const char* data, long bytes, float* sum) {
-  constexpr int kChains = 8;
-  __m128i acc[kChains] = {};
-  for (long i = 0; i + kChains * 16 <= bytes; i += kChains * 16) {
-    _mm_prefetch(data + i + 2048, _MM_HINT_T0);
-    _mm_prefetch(data + i + 2048 + 64, _MM_HINT_T0);
-#pragma GCC unroll 16
-    for (int c = 0; c < kChains; ++c) {
-      acc[c] = _mm_xor_si128(acc[c], _mm_load_si128(reinterpret_cast<const __m128i*>(data + i) + c));
+namespace {
+
+template <int Streams>
+__m128i Read(const char* data, long bytes) {
+  __m128i acc[Streams][4] = {};
+  const long run = bytes / Streams / 64 * 64;
+  for (long i = 0; i < run; i += 64) {
+#pragma GCC unroll 4
+    for (int s = 0; s < Streams; ++s) {
+      const char* line = data + s * run + i;
+      _mm_prefetch(line + 1024, _MM_HINT_T0);
+#pragma GCC unroll 4
+      for (int c = 0; c < 4; ++c) acc[s][c] = _mm_xor_si128(acc[s][c], _mm_load_si128(reinterpret_cast<const __m128i*>(line) + c));
     }
   }
-  for (__m128i a : acc) *sum += static_cast<float>(_mm_cvtsi128_si32(a));
+  __m128i all = _mm_setzero_si128();
+  for (auto& stream : acc) {
+    for (__m128i a : stream) all = _mm_xor_si128(all, a);
+  }
+  return all;
+}
+
+}  // namespace
+
+void ReadMemory(const char* data, long bytes, int streams, float* sum) {
+  const __m128i all = streams == 1 ? Read<1>(data, bytes) : streams == 2 ? Read<2>(data, bytes) : Read<4>(data, bytes);
+  *sum += static_cast<float>(_mm_cvtsi128_si32(all));
 }
 
 }  // namespace kt

@@ -16,9 +16,8 @@ struct Widened {
     __m256 low, high;
   };
   static constexpr int kTokensMax = 6;
-  static constexpr int kPrefetchBytes = 1024;
-  static constexpr int ReuseTiles(int tokens) { return tokens > 3 ? 1 : tokens > 1 ? 2 : 4; }
-  static constexpr int StreamTiles(int tokens) { return tokens > 3 ? 1 : 2; }
+  static constexpr int ReuseTiles(int tokens) { return tokens > 2 ? 1 : 2; }
+  static constexpr int StreamTiles(int tokens) { return tokens > 2 ? 1 : tokens > 1 ? 2 : 4; }
 
   static void Fill(const uint16_t* x, int count, float* out) {
     int i = 0;
@@ -30,7 +29,7 @@ struct Widened {
     if (count & 1) out[count] = 0;
   }
   static void Fill(const float* x, int count, float* out) {
-    for (int i = 0; i < count; ++i) out[i] = x[i];
+    __builtin_memcpy(out, x, count * sizeof *x);
     if (count & 1) out[count] = 0;
   }
 

@@ -13,7 +13,6 @@ struct Widened {
   using Element = float;
   using Acc = __m512;
   static constexpr int kTokensMax = 6;
-  static constexpr int kPrefetchBytes = 1024;
   static constexpr int ReuseTiles(int) { return 4; }
   static constexpr int StreamTiles(int) { return 2; }
 
@@ -27,7 +26,7 @@ struct Widened {
     if (count & 1) out[count] = 0;
   }
   static void Fill(const float* x, int count, float* out) {
-    for (int i = 0; i < count; ++i) out[i] = x[i];
+    __builtin_memcpy(out, x, count * sizeof *x);
     if (count & 1) out[count] = 0;
   }
 

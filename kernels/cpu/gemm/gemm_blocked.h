@@ -11,7 +11,6 @@
 //   Element                          what the panel holds
 //   Fill(x, count, out)              writes count elements of an x row to the panel, and a zero behind an odd count
 //   kTokensMax, ReuseTiles(tokens), StreamTiles(tokens)   the register block, when weights are read again for other tokens and when not
-//   kPrefetchBytes                   how far ahead of its use a tile's weights are asked for
 //   Acc, Zero(), Load(y), Store(y, acc)                   16 outputs
 //   Step(acc, w, tile_bytes, x, x_stride)                 adds one pair of k to T tiles x M tokens: first the even element, then the odd
 #ifndef KT_KERNELS_CPU_GEMM_GEMM_BLOCKED_H_
@@ -47,7 +46,9 @@ class BlockedGemm {
             const int columns = args.k - 2 * pair;
             V::Fill(x, columns < 2 * block_pairs ? columns : 2 * block_pairs, panel + 2 * m * block_pairs);
           }
-          Block block{args, token, pair, block_pairs, token_blocks == 1, panel};
+          // What is read after these weights: the next pairs of the group, or the next group.
+          const int64_t next_pairs = pair + block_pairs < pairs ? block_pairs : int64_t{kGroupTiles} * pairs - pair;
+          const Block block{args, token, pair, block_pairs, b, token_blocks, next_pairs * kPairBytes, panel};
           RunTiles<V::kTokensMax>(block, block_tokens, group, group_end);
         }
       }
@@ -59,13 +60,15 @@ class BlockedGemm {
   using Acc = typename V::Acc;
   static constexpr int kPanelElements = 16384 / sizeof(Element);  // half of the smallest L1
   static constexpr int kGroupTiles = 8;
+  static constexpr int64_t kAheadBytes = 4096;  // of all tiles together: latency x bandwidth of one core, 130 ns x 30 GB/s
   static constexpr int kLanes = 16;
-  static constexpr size_t kPairBytes = 64;  // of 16 weight rows
+  static constexpr int64_t kPairBytes = 64;  // of 16 weight rows
 
   struct Block {
     const GemmArgs& args;
     int token, pair, pairs;
-    bool streaming;  // weights are read once: by this block
+    int pass, passes;  // of token blocks over the same weights
+    int64_t next;      // bytes from these weights to those that the passes will read next
     const Element* panel;
   };
 
@@ -77,7 +80,7 @@ class BlockedGemm {
     }
     constexpr int kStreamTiles = V::StreamTiles(M), kReuseTiles = V::ReuseTiles(M);
     const int full_end = tile_end * kLanes <= block.args.n ? tile_end : tile_end - 1;
-    if (block.streaming) {
+    if (block.passes == 1) {
       tile = RunFull<kStreamTiles, M>(block, tile, full_end);
     } else {
       tile = RunFull<kReuseTiles, M>(block, tile, full_end);
@@ -117,15 +120,18 @@ class BlockedGemm {
     const size_t tile_bytes = kPairBytes * ((block.args.k + 1) / 2);
     const char* w = reinterpret_cast<const char*>(block.args.w) + tile * tile_bytes + kPairBytes * block.pair;
     const Element* x = block.panel;
+    // The first pass waits for memory. The others bring in what comes next, each its share of the tiles.
+    const bool fetch_next = block.pass > 0 && tile / T % (block.passes - 1) == block.pass - 1;
+    const char* fetch = w + (fetch_next ? block.next : kAheadBytes / T);
     Acc acc[T][M];
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) {
 #pragma GCC unroll 16
       for (int m = 0; m < M; ++m) acc[t][m] = block.pair == 0 ? V::Zero() : V::Load(y + m * y_stride + t * kLanes);
     }
-    for (int p = 0; p < block.pairs; ++p, w += kPairBytes, x += 2) {
+    for (int p = 0; p < block.pairs; ++p, w += kPairBytes, fetch += kPairBytes, x += 2) {
 #pragma GCC unroll 16
-      for (int t = 0; t < T; ++t) __builtin_prefetch(w + t * tile_bytes + V::kPrefetchBytes);
+      for (int t = 0; t < T; ++t) __builtin_prefetch(fetch + t * tile_bytes);
       V::Step(acc, w, tile_bytes, x, 2 * block.pairs);
     }
 #pragma GCC unroll 16
