@@ -188,7 +188,9 @@ TEST_F(ClientTest, ASlowReaderIsEnded) {
   request.set_logprobs(true);
   request.set_top_logprobs(20);
   absl::Status status = client_->Generate(request, [&](const api::GenerateEvent&) {
-    if (std::exchange(first, false)) EXPECT_TRUE(generator_->WaitFor(0, 1));  // reads nothing until the server has given up
+    if (std::exchange(first, false)) {
+      EXPECT_TRUE(generator_->WaitFor(0, 1));  // reads nothing until the server has given up
+    }
     return true;
   });
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
