@@ -182,10 +182,15 @@ TEST_F(ClientTest, CancellingEndsTheWork) {
 }
 
 TEST_F(ClientTest, ASlowReaderIsEnded) {
-  Start({}, {.stream_buffer_bytes_max = 10000});
+  Start({.step = std::chrono::microseconds(50)}, {.stream_buffer_bytes_max = 10000});
   bool first = true;
-  absl::Status status = client_->Generate(Prompt("abc", 90000), [&](const api::GenerateEvent&) {
-    if (std::exchange(first, false)) EXPECT_TRUE(generator_->WaitFor(0, 1));  // reads nothing until the server has given up
+  api::GenerateRequest request = Prompt("abc", 90000);
+  request.set_logprobs(true);
+  request.set_top_logprobs(20);
+  absl::Status status = client_->Generate(request, [&](const api::GenerateEvent&) {
+    if (std::exchange(first, false)) {
+      EXPECT_TRUE(generator_->WaitFor(0, 1));  // reads nothing until the server has given up
+    }
     return true;
   });
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;

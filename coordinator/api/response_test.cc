@@ -6,6 +6,8 @@
 
 #include <limits>
 
+#include "common/base/status.h"
+
 #include "tests/testing/fake_generation.h"
 
 namespace kt::api {

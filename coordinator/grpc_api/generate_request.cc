@@ -61,7 +61,7 @@ absl::StatusOr<api::ApiRequest> ReadGenerateRequest(const api::GenerateRequest& 
   if (r.logprobs()) body["logprobs"] = r.top_logprobs();  // a completion's logprobs is the number of alternatives
   else if (r.top_logprobs() != 0) return api::FieldError("top_logprobs", "is only allowed when logprobs is true");
   if (r.input_case() == api::GenerateRequest::kPrompt) body["prompt"] = r.prompt();
-  else body["prompt"] = Json(r.tokens().ids().begin(), r.tokens().ids().end());
+  else body["prompt"] = std::vector<int32_t>(r.tokens().ids().begin(), r.tokens().ids().end());
   return api::ReadCompletionRequest(body, facts, defaults);
 }
 

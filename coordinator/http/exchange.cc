@@ -55,6 +55,7 @@ void Exchange::Send(int http_status, std::string content_type, std::string body)
   std::string more;
   if (http_status == 204) more = fmt::format("allow: {}\r\n", session->context().handler->Allow(info_.path));
   else more = fmt::format("content-length: {}\r\n", body.size());
+  if (http_status == 503) more += fmt::format("retry-after: {}\r\n", FindErrorRow(absl::UnavailableError("")).retry_after_s);
   session->Write(Head(http_status, content_type, more) + (info_.head ? "" : body));
   Finish(*session);
 }

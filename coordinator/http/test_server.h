@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "common/base/status.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/http/raw_client.h"
 #include "coordinator/http/router.h"

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <ctime>
 
+#include "common/base/status.h"
 #include "coordinator/api/openai_service.h"
 #include "coordinator/grpc_api/grpc_server.h"
 #include "coordinator/http/http_server.h"
