@@ -63,7 +63,8 @@ std::vector<std::string> FindRuntimeDirs() {
 void RemoveDeadRuntimeDirs() {
   for (const std::string& path : FindRuntimeDirs()) {
     std::error_code error;  // what cannot be removed is left
-    if (!ConnectToPath(path + "/" + kNodeSocketName).ok()) fs::remove_all(path, error);
+    absl::Status connected = ConnectToPath(path + "/" + kNodeSocketName).status();
+    if (connected.code() == absl::StatusCode::kUnavailable) fs::remove_all(path, error);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <sys/un.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -44,11 +45,13 @@ std::vector<UniqueFd> TakeDescriptors(msghdr& message) {
 }  // namespace
 
 absl::StatusOr<UniqueFd> ListenAtPath(const std::string& path) {
-  KT_ASSIGN_OR_RETURN(sockaddr_un address, UnixAddress(path));
+  // Moved into place when it listens already: whoever finds it and is refused knows that its owner is dead.
+  std::string unfinished = path + ".new";
+  KT_ASSIGN_OR_RETURN(sockaddr_un address, UnixAddress(unfinished));
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return Internal("socket {}: {}", path, strerror(errno));
-  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
-      listen(fd.get(), kBacklog) != 0) {
+  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 || listen(fd.get(), kBacklog) != 0 ||
+      rename(unfinished.c_str(), path.c_str()) != 0) {
     return FailedPrecondition("socket {}: cannot be created: {}", path, strerror(errno));
   }
   return fd;
@@ -59,7 +62,9 @@ absl::StatusOr<UniqueFd> ConnectToPath(const std::string& path) {
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return Internal("socket {}: {}", path, strerror(errno));
   if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
-    return Unavailable("socket {}: cannot connect: {}", path, strerror(errno));
+    bool nobody = errno == ECONNREFUSED || errno == ENOENT;
+    return MakeStatus(nobody ? absl::StatusCode::kUnavailable : absl::StatusCode::kInternal, "socket {}: cannot connect: {}", path,
+                      strerror(errno));
   }
   return fd;
 }

@@ -20,7 +20,7 @@ struct Packet {
   UniqueFd fd;  // close-on-exec
 };
 
-// A listening, non-blocking, close-on-exec socket at `path`, which must not exist and must be shorter than 108 bytes.
+// A listening, non-blocking, close-on-exec socket at `path`, at most 103 bytes long; takes the place of what is there.
 absl::StatusOr<UniqueFd> ListenAtPath(const std::string& path);
 // A connected, blocking, close-on-exec socket. Unavailable: nobody listens there.
 absl::StatusOr<UniqueFd> ConnectToPath(const std::string& path);
