@@ -27,7 +27,10 @@ int64_t Count(const std::vector<Finding>& findings, Level level) {
 
 }  // namespace
 
-std::string GiB(double bytes) { return fmt::format("{:.1f} GiB", bytes / (1 << 30)); }
+std::string Size(double bytes) {
+  constexpr double kMiB = 1 << 20;
+  return bytes < 1024 * kMiB ? fmt::format("{:.0f} MiB", bytes / kMiB) : fmt::format("{:.1f} GiB", bytes / 1024 / kMiB);
+}
 
 std::vector<Finding> Examine(const DoctorOptions& options, const topology::Topology& topology) {
   Findings findings;

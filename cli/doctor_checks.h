@@ -19,7 +19,7 @@ void CheckSystem(const DoctorOptions& options, Findings& findings);   // kernel,
 void CheckGpus(const DoctorOptions& options, Findings& findings);
 void CheckModel(const DoctorOptions& options, Findings& findings);    // only when a directory is given
 
-std::string GiB(double bytes);  // "12.3 GiB"
+std::string Size(double bytes);  // "12.3 GiB", below one GiB "345 MiB"
 
 }  // namespace kt::cli
 

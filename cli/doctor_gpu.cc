@@ -89,7 +89,7 @@ void CheckGpus(const DoctorOptions& options, Findings& findings) {
   const std::vector<Gpu> gpus = nvml.Gpus();
   for (size_t i = 0; i < gpus.size(); ++i) {
     findings.push_back({Level::kOk, fmt::format("GPU {}", i),
-                        fmt::format("{}, {} ({} free), driver {}", gpus[i].name, GiB(gpus[i].memory_bytes), GiB(gpus[i].free_bytes),
+                        fmt::format("{}, {} ({} free), driver {}", gpus[i].name, Size(gpus[i].memory_bytes), Size(gpus[i].free_bytes),
                                     nvml.DriverVersion())});
   }
   if (!gpus.empty()) {

@@ -47,11 +47,11 @@ void CheckSizes(const std::string& root, Findings& findings) {
     findings.push_back({Level::kWarn, "memory", "not known: /proc/meminfo cannot be read", "mount /proc"});
   } else {
     findings.push_back({available < kScarce ? Level::kWarn : Level::kOk, "memory",
-                        fmt::format("{} in all, {} available", GiB(static_cast<double>(*total) * 1024), GiB(available)),
+                        fmt::format("{} in all, {} available", Size(static_cast<double>(*total) * 1024), Size(available)),
                         available < kScarce ? "end other programs or raise the memory limit: even small models need 2 GiB" : ""});
   }
   if (const auto limit = topology::ReadMemoryLimit(root)) {
-    findings.push_back({Level::kOk, "memory limit", fmt::format("{} in {}", GiB(static_cast<double>(limit->bytes)), limit->file)});
+    findings.push_back({Level::kOk, "memory limit", fmt::format("{} in {}", Size(static_cast<double>(limit->bytes)), limit->file)});
   }
 }
 
@@ -89,8 +89,7 @@ void CheckMemory(const DoctorOptions& options, Findings& findings) {
   getrlimit(RLIMIT_MEMLOCK, &memlock);
   const bool unlimited = memlock.rlim_cur == RLIM_INFINITY;
   findings.push_back({.subject = "memlock limit",
-                      .value = unlimited ? "unlimited" : fmt::format("{} KiB (enough without a GPU)", memlock.rlim_cur / 1024),
-                      .detail = true});
+                      .value = unlimited ? "unlimited" : fmt::format("{} KiB (enough without a GPU)", memlock.rlim_cur / 1024)});
 }
 
 }  // namespace kt::cli

@@ -47,12 +47,12 @@ void CheckFit(const DoctorOptions& options, const ModelConfig& config, const Che
   const double available = static_cast<double>(AvailableMemoryBytes(options.root));
   const double cache = static_cast<double>(CacheBytesPerToken(config));
   Finding finding{.subject = "model memory",
-                  .value = fmt::format("{} of weights ({} experts, {} dense) and {:.1f} KiB of cache a token; {} available", GiB(needed),
-                                       GiB(static_cast<double>(bytes.experts)), GiB(static_cast<double>(bytes.dense)), cache / 1024,
-                                       GiB(available))};
+                  .value = fmt::format("{} of weights ({} experts, {} dense) and {:.1f} KiB of cache a token; {} available", Size(needed),
+                                       Size(static_cast<double>(bytes.experts)), Size(static_cast<double>(bytes.dense)), cache / 1024,
+                                       Size(available))};
   if (needed > available) {
     finding.level = Level::kFail;
-    finding.advice = fmt::format("{} more memory is needed for the weights alone", GiB(needed - available));
+    finding.advice = fmt::format("{} more memory is needed for the weights alone", Size(needed - available));
   } else {
     findings.push_back({.subject = "cache that fits", .value = fmt::format("about {:.0f} tokens beside the weights", (available - needed) / cache),
                         .detail = true});
@@ -78,7 +78,7 @@ void CheckModel(const DoctorOptions& options, Findings& findings) {
   if (options.model_dir.empty()) return;
   const auto config = LoadModelConfig(options.model_dir);
   if (!config.ok()) {
-    findings.push_back({Level::kFail, "model", Message(config.status()), "fetch the whole checkpoint of a supported model"});
+    findings.push_back({Level::kFail, "model", Message(config.status())});
     return;
   }
   const int experts = config->moes.empty() ? 0 : config->moes[0].num_experts;
@@ -87,7 +87,7 @@ void CheckModel(const DoctorOptions& options, Findings& findings) {
   const auto checkpoint = Checkpoint::Open(options.model_dir);
   const absl::Status manifest = checkpoint.ok() ? CheckManifest(*config, **checkpoint) : checkpoint.status();
   if (!manifest.ok()) {
-    findings.push_back({Level::kFail, "weights", Message(manifest), "fetch the named files again"});
+    findings.push_back({Level::kFail, "weights", Message(manifest)});
     return;
   }
   findings.push_back({Level::kOk, "weights", fmt::format("{} tensors, all as the model expects", (*checkpoint)->tensors().size())});

@@ -99,7 +99,7 @@ void CheckNuma(const Topology& machine, Findings& findings) {
   int with_cores = 0;
   for (const topology::NumaNode& node : machine.nodes()) {
     Finding finding{.subject = fmt::format("NUMA node {}", node.id),
-                    .value = fmt::format("{} usable cores, {}", node.cores.size(), GiB(static_cast<double>(node.memory_bytes)))};
+                    .value = fmt::format("{} usable cores, {}", node.cores.size(), Size(static_cast<double>(node.memory_bytes)))};
     if (!node.cores.empty()) ++with_cores;
     if (!node.cores.empty() && node.memory_bytes == 0) {
       finding.level = Level::kWarn;

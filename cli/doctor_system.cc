@@ -106,14 +106,14 @@ void CheckDisk(const DoctorOptions& options, Findings& findings) {
   if (error) return;  // a directory that is not there is reported with the model
   const double available = static_cast<double>(space.available);
   findings.push_back({available < kScarce ? Level::kWarn : Level::kOk, "disk",
-                      fmt::format("{} free of {} at {}", GiB(available), GiB(static_cast<double>(space.capacity)), place.string()),
+                      fmt::format("{} free of {} at {}", Size(available), Size(static_cast<double>(space.capacity)), place.string()),
                       available < kScarce ? "make room before fetching or converting models" : ""});
 }
 
 // Chat templates are rendered by Jinja2 in the system's Python.
 void CheckTemplates(Findings& findings) {
   std::string output;
-  if (FILE* python = popen("python3 -I -c 'import sys, jinja2; print(sys.version.split()[0], jinja2.__version__)' 2>/dev/null", "r")) {
+  if (FILE* python = popen("/usr/bin/python3 -I -c 'import sys, jinja2; print(sys.version.split()[0], jinja2.__version__)' 2>/dev/null", "r")) {
     char text[128];
     while (fgets(text, sizeof(text), python) != nullptr) output += text;
     pclose(python);
@@ -122,7 +122,7 @@ void CheckTemplates(Findings& findings) {
   if (versions.size() == 2) {
     findings.push_back({Level::kOk, "chat templates", fmt::format("Python {}, Jinja2 {}", versions[0], versions[1])});
   } else {
-    findings.push_back({Level::kFail, "chat templates", "python3 with the module jinja2 is not there",
+    findings.push_back({Level::kFail, "chat templates", "/usr/bin/python3 with the module jinja2 is not there",
                         "apt-get install python3-jinja2: /v1/chat/completions needs it"});
   }
 }
