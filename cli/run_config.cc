@@ -169,6 +169,8 @@ absl::StatusOr<proto::RuntimeConfig> BuildRuntimeConfig(const RunOptions& option
   FillServer(options, config.mutable_server());
   KT_RETURN_IF_ERROR(FillComputation(options, model, topology, budget, config.mutable_device(), config.mutable_experts()));
   KT_RETURN_IF_ERROR(FillScheduler(options, config.model().context_length(), config.mutable_scheduler()));
+  // No sequence can be longer than the cache: requests are checked against, and by default bounded by, what can be served.
+  config.mutable_model()->set_context_length(std::min(config.model().context_length(), config.scheduler().max_total_tokens()));
   config.mutable_log()->set_level(options.log_level);
   config.mutable_log()->set_format(options.log_format);
   config.mutable_log()->set_log_requests(options.log_requests);
