@@ -127,7 +127,7 @@ absl::StatusOr<std::vector<ConfigEntry>> ParseTomlConfig(const std::string& text
 }
 
 std::string Plain(std::string text) {  // for a cell of a Markdown table
-  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
+  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.replace(at, 1, "\\|");
   return text;
 }
 
