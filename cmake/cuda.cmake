@@ -22,7 +22,10 @@ endforeach()
 set(CMAKE_CUDA_COMPILER ${KT_NVCC})
 enable_language(CUDA)
 set(CMAKE_CUDA_STANDARD 20)
-set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # CMake 3.25 does not know that nvcc has it
+set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+list(APPEND CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES /usr/include)  # named again as -isystem it would hide <math.h> from <cmath>
+set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # targets name CUDA::cudart
 find_package(CUDAToolkit REQUIRED)
 set(KT_HAVE_CUDA ON)
 message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} for sm_${CMAKE_CUDA_ARCHITECTURES}")

@@ -75,24 +75,28 @@ class Rows {
     }
   }
 
-  // Where the tile's groups of keys and values lie; groups beyond the last query's position have no block and are not looked up.
+  // Where the tile's groups of keys and values lie, and a hint to fetch the next tile's: groups of one key head do not adjoin, which the
+  // hardware's own prefetch cannot foresee. Groups beyond the last query's position have no block and are not looked up.
   void FindTile(int first_key) {
-    const KvCache& cache = a_.cache;
-    for (int g = 0; g < kTileGroups; ++g) {
-      const int key = first_key + g * kKeyGroup;
-      if (key > Position(rows_ - 1)) break;
+    const int last_key = Position(rows_ - 1);
+    for (int key = first_key; key <= last_key && key < first_key + 2 * kKeyTile; key += kKeyGroup) {
+      const KvCache& cache = a_.cache;
       const int64_t block = a_.block_table[key / cache.block_tokens];
       const int64_t row = (block * cache.kv_heads + kv_head_) * cache.block_tokens + key % cache.block_tokens;
-      keys_[g] = static_cast<const T*>(cache.k) + row * head_dim_;
-      values_[g] = static_cast<const T*>(cache.v) + row * padded_;
-      Prefetch(keys_[g], int64_t{kKeyGroup} * head_dim_);
-      Prefetch(values_[g], int64_t{kKeyGroup} * padded_);
+      const T* keys = static_cast<const T*>(cache.k) + row * head_dim_;
+      const T* values = static_cast<const T*>(cache.v) + row * padded_;
+      if (key < first_key + kKeyTile) {
+        keys_[(key - first_key) / kKeyGroup] = keys;
+        values_[(key - first_key) / kKeyGroup] = values;
+      } else {
+        Prefetch(keys, kKeyGroup * head_dim_);
+        Prefetch(values, kKeyGroup * padded_);
+      }
     }
   }
 
-  // Groups of one key head do not adjoin, which the hardware's own prefetch cannot foresee.
-  static void Prefetch(const T* p, int64_t elements) {
-    for (int64_t i = 0; i < elements; i += 64 / sizeof(T)) __builtin_prefetch(p + i);
+  static void Prefetch(const T* p, int elements) {
+    for (int i = 0; i < elements; i += 64 / static_cast<int>(sizeof(T))) __builtin_prefetch(p + i, 0, 2);
   }
 
   void TileRows(int count, int row, int visible) {

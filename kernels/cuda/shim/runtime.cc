@@ -80,6 +80,7 @@ class Runtime {
     std::erase(streams_, stream);
   }
   void Issue(CUstream_st* stream, std::function<void()> work) {
+    if (!fault_.empty()) return;
     stream->queue->work.push_back(std::move(work));
     ++stream->queue->issued;
   }

@@ -26,13 +26,13 @@ KT_KERNEL void ReverseKernel(GlobalPointer<const int> in, GlobalPointer<int> out
   const int64_t at = int64_t{blockIdx.x} * kThreads + t;
   if (mutant == Mutant::kEarlyReturn && t == 5) return;
   if (mutant != Mutant::kUninitialised || t != 9) tile[t] = in[at];
-  if (mutant == Mutant::kDivergentBarrier && t >= 32) __syncwarp();
   if (mutant == Mutant::kTwoBarriers && t < 32) {
     __syncthreads();
-  } else if (mutant != Mutant::kMissingSync && (mutant != Mutant::kDivergentBarrier || t < 32)) {
+  } else if (mutant != Mutant::kMissingSync) {
     __syncthreads();
   }
   int value = tile[kThreads - 1 - t];
+  if (mutant == Mutant::kDivergentBarrier && t < 32) __syncthreads();
   if (mutant == Mutant::kMissingSyncBeforeReuse) tile[t] = value;
   if (mutant == Mutant::kSharedOutOfBounds) value = tile[t + 1];
   if (mutant != Mutant::kDivergentShuffle || t != 40) {
@@ -74,7 +74,7 @@ TEST_F(CudaShimTest, ACorrectKernelComputes) {
 }
 
 TEST_F(CudaShimTest, MutantsAreCaught) {
-  EXPECT_THAT(Run(Mutant::kDivergentBarrier), AllOf(HasSubstr("reverse: block 0"), HasSubstr("waits in __syncthreads")));
+  EXPECT_THAT(Run(Mutant::kDivergentBarrier), AllOf(HasSubstr("reverse: block 0: threads diverge: thread 0 waits in __syncthreads"), HasSubstr("thread 32 has returned")));
   EXPECT_THAT(Run(Mutant::kEarlyReturn), HasSubstr("thread 5 has returned"));
   EXPECT_THAT(Run(Mutant::kTwoBarriers), HasSubstr("threads diverge"));
   EXPECT_THAT(Run(Mutant::kOutOfBounds), AllOf(HasSubstr("block 1, thread 63"), HasSubstr("outside the buffer at element 128")));
@@ -82,7 +82,7 @@ TEST_F(CudaShimTest, MutantsAreCaught) {
   EXPECT_THAT(Run(Mutant::kMissingSync), HasSubstr("shared memory is read"));
   EXPECT_THAT(Run(Mutant::kMissingSyncBeforeReuse), HasSubstr("with no barrier between"));
   EXPECT_THAT(Run(Mutant::kUninitialised), HasSubstr("read before it was written"));
-  EXPECT_THAT(Run(Mutant::kDivergentShuffle), HasSubstr("thread 40 has returned"));
+  EXPECT_THAT(Run(Mutant::kDivergentShuffle), HasSubstr("thread 32 waits in warp operation"));
   EXPECT_THAT(Run(Mutant::kShuffleOutsideMask), HasSubstr("lane"));
   EXPECT_EQ(Run(Mutant::kNone), "") << "a fault that was taken leaves the device usable";
 }
