@@ -11,8 +11,14 @@ namespace {
 constexpr int64_t kStopPollUs = 100'000;  // how soon a ring without tasks is let go
 }
 
-ExpertService::ExpertService(int index, const RingShape& shape, RingWaitPolicy policy, ExpertFunction function, SegmentSource segments)
-    : index_(index), shape_(shape), policy_(policy), function_(std::move(function)), segments_(std::move(segments)) {}
+ExpertService::ExpertService(int index, const RingShape& shape, RingWaitPolicy policy, ExpertFunction function, SegmentSource segments,
+                             ThreadStart on_thread_start)
+    : index_(index),
+      shape_(shape),
+      policy_(policy),
+      function_(std::move(function)),
+      segments_(std::move(segments)),
+      on_thread_start_(std::move(on_thread_start)) {}
 
 ExpertService::~ExpertService() {
   absl::MutexLock lock(&attach_mutex_);
@@ -41,6 +47,7 @@ grpc::Status ExpertService::AttachRing(grpc::ServerContext*, const proto::Attach
     stop_ring_ = false;
     ring_thread_ = std::thread([this, r = std::move(ring)]() mutable {
       pthread_setname_np(pthread_self(), "kt-ring");
+      on_thread_start_();
       ServeRing(std::move(r));
     });
     return absl::OkStatus();

@@ -28,11 +28,14 @@ struct ExpertTask {
 using ExpertFunction = std::function<absl::Status(const ExpertTask&)>;
 // Maps a segment of the node by name; at least `bytes` long.
 using SegmentSource = std::function<absl::StatusOr<Segment>(const std::string& name, size_t bytes)>;
+// Run first on a thread that is going to call the ExpertFunction often.
+using ThreadStart = std::function<void()>;
 
 class ExpertService final : public proto::CpuExpertWorker::Service {
  public:
   // `shape` is what this worker can take (workers is ignored): a ring or message of another width is refused.
-  ExpertService(int index, const RingShape& shape, RingWaitPolicy policy, ExpertFunction function, SegmentSource segments);
+  ExpertService(int index, const RingShape& shape, RingWaitPolicy policy, ExpertFunction function, SegmentSource segments,
+                ThreadStart on_thread_start = [] {});
   ~ExpertService() override;
 
   grpc::Status AttachRing(grpc::ServerContext*, const proto::AttachRingRequest*, proto::AttachRingReply*) override;
@@ -50,6 +53,7 @@ class ExpertService final : public proto::CpuExpertWorker::Service {
   const RingWaitPolicy policy_;
   const ExpertFunction function_;
   const SegmentSource segments_;
+  const ThreadStart on_thread_start_;
 
   absl::Mutex attach_mutex_;
   std::thread ring_thread_ ABSL_GUARDED_BY(attach_mutex_);

@@ -59,7 +59,9 @@ class CpuExpertWorker final : public Worker {
     service_ = std::make_unique<ExpertService>(
         context_.index,
         RingShape{.workers = 1, .tokens_max = tokens_max, .hidden = moe.width, .top_k = moe.top_k, .activation_bytes = bf16 ? 2 : 4},
-        RingWaitPolicy{}, [this, bf16](const ExpertTask& task) { return Run(task, bf16); }, context_.segments);
+        RingWaitPolicy{}, [this, bf16](const ExpertTask& task) { return Run(task, bf16); }, context_.segments,
+        [this] { pool_->BindCaller(); });
+    pool_->BeginActive();
 
     spdlog::info("{} threads, {:.1f} MB of experts, rows {}-{} of {}", pool_->threads(), static_cast<double>(bytes) / 1e6, slice.begin,
                  slice.end, moe.intermediate);

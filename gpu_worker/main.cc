@@ -108,7 +108,9 @@ class GpuWorker final : public Worker {
                     .hidden = moe.width,
                     .top_k = moe.top_k,
                     .activation_bytes = ops_->activation_bytes()};
-    service_ = std::make_unique<WorkerService>(engine_.get(), shape, RingWaitPolicy{}, context_.segments);
+    service_ = std::make_unique<WorkerService>(engine_.get(), shape, RingWaitPolicy{}, context_.segments,
+                                               [this] { pool_->BindCaller(); });
+    pool_->BeginActive();
     return absl::OkStatus();
   }
 

@@ -51,6 +51,7 @@ grpc::Status WorkerService::RunSteps(grpc::ServerContext* context,
     if (current_ != nullptr) current_->TryCancel();
     current_ = context;
   }
+  on_step_thread_();
   proto::StepPlan plan;
   while (stream->Read(&plan)) {
     absl::MutexLock lock(&step_mutex_);

@@ -16,8 +16,14 @@ class WorkerService final : public proto::GpuWorker::Service {
   // Maps a segment of the node by name.
   using SegmentSource = std::function<absl::StatusOr<Segment>(const std::string& name, size_t bytes)>;
   // `ring_shape` has the workers, width and tokens of this system's expert tasks.
-  WorkerService(Engine* engine, const RingShape& ring_shape, RingWaitPolicy policy, SegmentSource segments)
-      : engine_(engine), ring_shape_(ring_shape), policy_(policy), segments_(std::move(segments)) {}
+  // `on_step_thread` runs first on every thread that is going to run steps.
+  WorkerService(Engine* engine, const RingShape& ring_shape, RingWaitPolicy policy, SegmentSource segments,
+                std::function<void()> on_step_thread)
+      : engine_(engine),
+        ring_shape_(ring_shape),
+        policy_(policy),
+        segments_(std::move(segments)),
+        on_step_thread_(std::move(on_step_thread)) {}
 
   grpc::Status AttachExperts(grpc::ServerContext*, const proto::AttachExpertsRequest*, proto::AttachExpertsReply*) override;
   grpc::Status RunSteps(grpc::ServerContext*, grpc::ServerReaderWriter<proto::StepResult, proto::StepPlan>*) override;
@@ -29,6 +35,7 @@ class WorkerService final : public proto::GpuWorker::Service {
   const RingShape ring_shape_;
   const RingWaitPolicy policy_;
   const SegmentSource segments_;
+  const std::function<void()> on_step_thread_;
 
   absl::Mutex attach_mutex_;
   uint64_t generation_ ABSL_GUARDED_BY(attach_mutex_) = 0;

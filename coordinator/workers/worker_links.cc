@@ -24,12 +24,17 @@ TimePoint Now() { return SteadyClock().Now(); }
 // One RunSteps call. Results are read by a thread of its own.
 class WorkerLinks::StepStream {
  public:
-  StepStream(const std::string& address, SchedulerLoop* loop) : stub_(proto::GpuWorker::NewStub(InternalChannel(address))), loop_(loop) {
+  // `answered` is called for every result.
+  StepStream(const std::string& address, SchedulerLoop* loop, std::function<void()> answered)
+      : stub_(proto::GpuWorker::NewStub(InternalChannel(address))), loop_(loop), answered_(std::move(answered)) {
     stream_ = stub_->RunSteps(&context_);
     reader_ = std::thread([this] {
       pthread_setname_np(pthread_self(), "kt-results");
       proto::StepResult result;
-      while (stream_->Read(&result)) loop_->PostResult(result);
+      while (stream_->Read(&result)) {
+        answered_();
+        loop_->PostResult(result);
+      }
     });
   }
   ~StepStream() {
@@ -43,6 +48,7 @@ class WorkerLinks::StepStream {
  private:
   std::unique_ptr<proto::GpuWorker::Stub> stub_;
   SchedulerLoop* const loop_;
+  const std::function<void()> answered_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<proto::StepPlan, proto::StepResult>> stream_;
   std::thread reader_;
@@ -119,7 +125,17 @@ void WorkerLinks::Send(const proto::StepPlan& plan) {
     absl::MutexLock lock(&mutex_);
     stream = stream_;
   }
+  step_sent_ = Now().time_since_epoch().count();
   if (stream != nullptr) stream->Send(plan);
+}
+
+void WorkerLinks::CheckWatchdog() {
+  int64_t sent = step_sent_;
+  auto limit = std::chrono::seconds(config_.server().watchdog_timeout_s());
+  if (sent == 0 || Now() - TimePoint(Duration(sent)) < limit) return;
+  step_sent_ = 0;
+  spdlog::error("a step has taken longer than {} s (--watchdog-timeout); the GPU worker is ended and started again", limit.count());
+  callbacks_.kill(WorkerName({proto::WORKER_KIND_GPU, 0}));
 }
 
 void WorkerLinks::Run() {
@@ -135,6 +151,7 @@ void WorkerLinks::Run() {
       actions.swap(actions_);
     }
     for (RegistryAction& action : actions) Carry(action);
+    CheckWatchdog();
   }
 }
 
@@ -146,6 +163,7 @@ void WorkerLinks::Carry(RegistryAction& action) {
       absl::MutexLock lock(&mutex_);
       stream = std::move(stream_);
     }
+    step_sent_ = 0;
     loop_->PostWorkersLost(lost->reason);
   } else if (auto* kill = std::get_if<KillAction>(&action)) {
     spdlog::error("{} has been silent for too long and is ended", WorkerName(kill->key));
@@ -201,7 +219,7 @@ absl::Status WorkerLinks::Attach(const AttachAction& action) {
     auto stub = proto::CpuExpertWorker::NewStub(InternalChannel(w.address));
     KT_RETURN_IF_ERROR(Annotate(FromGrpc(stub->AttachRing(&context, ring, &ignored)), "attach " + WorkerName(w.key)));
   }
-  auto stream = std::make_shared<StepStream>(gpu.address, loop_);
+  auto stream = std::make_shared<StepStream>(gpu.address, loop_, [this] { step_sent_ = 0; });
   absl::MutexLock lock(&mutex_);
   if (!stopping_) stream_.swap(stream);
   return absl::OkStatus();

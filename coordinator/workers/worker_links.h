@@ -4,6 +4,7 @@
 #ifndef KT_COORDINATOR_WORKERS_WORKER_LINKS_H_
 #define KT_COORDINATOR_WORKERS_WORKER_LINKS_H_
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -44,6 +45,7 @@ class WorkerLinks final : public proto::Coordinator::Service, public StepTranspo
  private:
   class StepStream;
   void Run();
+  void CheckWatchdog();
   void Carry(RegistryAction& action);
   absl::Status Attach(const AttachAction& action);
 
@@ -56,6 +58,8 @@ class WorkerLinks final : public proto::Coordinator::Service, public StepTranspo
   std::deque<RegistryAction> actions_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<StepStream> stream_ ABSL_GUARDED_BY(mutex_);
+  // When the step in flight was sent; 0: none is. Nanoseconds of the steady clock.
+  std::atomic<int64_t> step_sent_{0};
   std::thread thread_;
 };
 
