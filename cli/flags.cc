@@ -154,20 +154,14 @@ std::string TextForDocs(const Flag& flag) {
   return number ? fmt::format("{} ({} to {})", flag.text, flag.min, flag.max) : flag.text;
 }
 
-std::string TextForHelp(const Flag& flag) {
-  if (flag.use == FlagUse::kAccepted) return "no effect here: " + flag.text;
-  if (flag.use == FlagUse::kRefused) return "not built yet: " + flag.text;
-  return flag.value.empty() || flag.default_text.empty() ? flag.text : fmt::format("{} [{}]", flag.text, flag.default_text);
-}
-
 }  // namespace
 
 RunFlags::RunFlags(CLI::App* command) {
   for (const Flag& flag : FlagTable()) {
-    CLI::Option* option = flag.value.empty() ? command->add_flag(flag.names) : command->add_option(flag.names);
-    option->group(flag.section)->description(TextForHelp(flag));
+    CLI::Option* option = flag.value.empty() ? command->add_flag(flag.names, flag.text) : command->add_option(flag.names)->description(flag.text);
+    option->group(flag.section);
     if (!flag.value.empty()) {
-      option->type_name(flag.value);
+      option->type_name(flag.value)->default_str(flag.default_text);
       TakesSeveral(flag) ? option->expected(1, 1024) : option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     }
     options_.emplace_back(&flag, option);

@@ -162,6 +162,9 @@ TEST_F(KtCommandTest, RunServesUntilItIsStoppedAndLeavesNothing) {
   EXPECT_EQ(status[0]["node"]["pid"], server);
   EXPECT_EQ(status[0]["node"]["processes"][0]["name"], "kt-coordinator");
   EXPECT_TRUE(status[0]["health"].is_string()) << "the script answers no HTTP";
+  Start({"status", "--runtime-dir", runtime_dir});
+  EXPECT_EQ(Wait(), 0);
+  EXPECT_THAT(Out(), AllOf(HasSubstr("serving  http://0.0.0.0:"), HasSubstr("kt-gpu-worker-0")));
 
   pid_ = server;
   kill(pid_, SIGTERM);

@@ -17,7 +17,7 @@
 namespace kt::cli {
 namespace {
 
-constexpr int kHealthTimeoutMs = 2000;
+constexpr int kHealthTimeoutMs = 3000;
 
 // "127.0.0.1:30000", "[::1]:30000"; a server that listens everywhere is reached over loopback.
 absl::StatusOr<HttpClientOptions> ServerAt(const std::string& address) {
