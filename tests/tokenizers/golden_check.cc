@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// golden_check GOLDEN.json VOCABULARY STRINGS.json: compares the ids, the decoded text and the stream deltas of one golden file
+// tokenizer_golden_check GOLDEN.json VOCABULARY STRINGS.json: compares the ids, the decoded text and the stream deltas of one golden file
 // with what the tokenizer gives. Prints the differences; exit code 0: none.
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <string>
 
@@ -14,7 +15,7 @@ namespace kt {
 namespace {
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadVocabulary(const Json& golden, const std::string& path) {
-  if (golden["kind"] == "tokenizer.json") return Tokenizer::Load(path);
+  if (golden["kind"] == "tokenizer.json" || std::filesystem::is_directory(path)) return Tokenizer::Load(path);
   return LoadTiktoken(path, golden["pattern"].get<std::string>(), [&](int32_t) {
     const Json not_special = golden.value("added_but_not_special", Json::array());
     std::vector<AddedToken> added;
@@ -84,7 +85,7 @@ absl::StatusOr<int> Run(const std::string& golden_path, const std::string& vocab
 
 int main(int argc, char** argv) {
   if (argc != 4) {
-    std::fprintf(stderr, "usage: golden_check GOLDEN.json VOCABULARY STRINGS.json\n");
+    std::fprintf(stderr, "usage: tokenizer_golden_check GOLDEN.json VOCABULARY STRINGS.json\n");
     return 2;
   }
   auto failures = kt::Run(argv[1], argv[2], argv[3]);
