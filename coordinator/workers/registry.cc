@@ -35,7 +35,8 @@ absl::Status Registry::OnRegister(const proto::RegisterRequest& r, TimePoint now
                               r.protocol_version(), r.build_id(), r.packed_layout_version(), v.protocol, v.build, v.packed_layout);
   }
   Worker& w = workers_[key];
-  if (r.incarnation() <= w.incarnation) {
+  if (r.incarnation() == w.incarnation) return absl::OkStatus();  // a retry whose reply was lost
+  if (r.incarnation() < w.incarnation) {
     return FailedPrecondition("register: {} has incarnation {}, {} is known already", WorkerName(key), r.incarnation(), w.incarnation);
   }
   if (w.state == proto::WORKER_STATE_READY) Lose(WorkerName(key) + " was started again");
@@ -55,6 +56,10 @@ absl::Status Registry::OnReport(const proto::WorkerReport& r, TimePoint now) {
   auto it = workers_.find(key);
   if (it == workers_.end() || it->second.incarnation != r.incarnation()) {
     return FailedPrecondition("report: {} incarnation {} is not registered", WorkerName(key), r.incarnation());
+  }
+  if (r.state() == proto::WORKER_STATE_READY && r.kind() == proto::WORKER_KIND_GPU && (r.facts().kv_blocks() < 1 || r.facts().step_tokens_max() < 1)) {
+    return InvalidArgument("report: {} is ready with {} KV blocks and {} tokens a step, expected at least 1 of each", WorkerName(key),
+                           r.facts().kv_blocks(), r.facts().step_tokens_max());
   }
   Worker& w = it->second;
   bool became_ready = r.state() == proto::WORKER_STATE_READY && w.state != proto::WORKER_STATE_READY;
@@ -79,14 +84,13 @@ void Registry::OnGone(WorkerKey key, uint64_t incarnation, const std::string& re
 }
 
 void Registry::OnAttached(uint64_t generation) {
+  if (generation != generation_) return;  // overtaken
   attaching_ = false;
-  if (generation != generation_) return;
   serving_ = was_serving_ = true;
   last_loss_.clear();
 }
 
 void Registry::OnAttachFailed(uint64_t generation, const std::string& reason) {
-  attaching_ = false;
   if (generation == generation_) Lose("workers could not be connected: " + reason);
 }
 
@@ -117,6 +121,7 @@ void Registry::AttachIfComplete() {
 void Registry::Lose(const std::string& reason) {
   last_loss_ = reason;
   ++generation_;  // an attachment under way is of no use any more
+  attaching_ = false;
   if (std::exchange(serving_, false)) actions_.push_back(LostAction{reason});
 }
 

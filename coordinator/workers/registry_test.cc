@@ -30,6 +30,8 @@ class RegistryTest : public ::testing::Test {
     report.set_index(index);
     report.set_incarnation(incarnation);
     report.set_state(proto::WORKER_STATE_READY);
+    report.mutable_facts()->set_kv_blocks(8);
+    report.mutable_facts()->set_step_tokens_max(8);
     ASSERT_EQ(Message(registry_.OnReport(report, now_)), "");
   }
   uint64_t AllReady(uint64_t incarnation) {
@@ -91,6 +93,22 @@ TEST_F(RegistryTest, AnAttachmentOvertakenByALossDoesNotServe) {
   registry_.OnGone({proto::WORKER_KIND_GPU, 0}, 10, "killed");
   registry_.OnAttached(generation);
   EXPECT_FALSE(registry_.serving());
+}
+
+TEST_F(RegistryTest, ALateAnswerDoesNotEndTheAttachmentUnderWay) {
+  uint64_t first = AllReady(10);
+  registry_.OnGone({proto::WORKER_KIND_GPU, 0}, 10, "killed");
+  Ready(proto::WORKER_KIND_GPU, 0, 11);
+  EXPECT_EQ(registry_.TakeActions().size(), 1u);
+  registry_.OnAttachFailed(first, "late");
+  registry_.OnTimer(now_);
+  EXPECT_TRUE(registry_.TakeActions().empty());
+}
+
+TEST_F(RegistryTest, ARegistrationTwiceIsOne) {
+  auto request = Request(proto::WORKER_KIND_GPU, 0, 5);
+  EXPECT_TRUE(registry_.OnRegister(request, now_).ok());
+  EXPECT_TRUE(registry_.OnRegister(request, now_).ok());
 }
 
 TEST_F(RegistryTest, AFailedAttachmentIsTriedAgain) {
