@@ -289,7 +289,7 @@ void Scheduler::EndRequest(Request& request, const absl::Status& status) {
 
 SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = stats_;
-  stats.requests_live = static_cast<int>(by_id_.size());
+  stats.requests_live = static_cast<int>(requests_.size());
   stats.requests_queued = queued_;
   stats.sequences_running = static_cast<int>(running_.size());
   stats.sequences_waiting = static_cast<int>(waiting_.size());

@@ -48,7 +48,7 @@ struct SchedulerConfig {
 
 // Counters since start; the first group is of now.
 struct SchedulerStats {
-  int requests_live = 0;
+  int requests_live = 0;            // ended ones included until their step in flight returns
   int requests_queued = 0;          // never admitted so far
   int sequences_running = 0;
   int sequences_waiting = 0;        // queued, preempted or waiting for workers

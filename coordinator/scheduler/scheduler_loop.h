@@ -43,7 +43,7 @@ class SchedulerLoop final : public Generator {
   void PostWorkersLost(std::string reason);
 
   void Drain();                     // accepts nothing more
-  bool WaitIdle(Duration timeout);  // true: no request lives; false: the time is over
+  bool WaitIdle(Duration timeout);  // true: no request lives or holds blocks; false: the time is over
   SchedulerStats stats() const;     // as of the last event
 
  private:

@@ -183,7 +183,10 @@ TEST_F(SchedulerLoopTest, SubmitAnswersWhileAStepRuns) {
   EXPECT_FALSE(loop.WaitIdle(Duration::zero()));
   loop.Cancel("a");
   loop.Cancel("b");
+  EXPECT_FALSE(loop.WaitIdle(Duration::zero())) << "the step in flight still uses the blocks";
+  loop.PostWorkersLost("killed");
   EXPECT_TRUE(loop.WaitIdle(kLong));
+  EXPECT_EQ(loop.stats().blocks_used, 0);
 }
 
 TEST_F(SchedulerLoopTest, TheEndOfTheLoopEndsItsRequests) {
