@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "coordinator/api/api_error.h"
+#include "coordinator/api/api_key.h"
 #include "coordinator/api/request_parser.h"
 #include "tests/testing/fake_generation.h"
 
@@ -93,6 +94,14 @@ TEST_F(PrepareTest, TheAnswerPrefixFollowsTheRenderedPrompt) {
   auto call = Run(Endpoint::kChat, R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"Well"}],"continue_final_message":true})");
   ASSERT_TRUE(call.ok());
   EXPECT_EQ(tokenizer_.Decode(call->generations[0].prompt_ids, true), "[user]qWell");
+}
+
+TEST(ApiKeyTest, OnlyTheKeyMatches) {
+  EXPECT_TRUE(BearerMatches("Bearer abc", "abc"));
+  EXPECT_TRUE(BearerMatches("bearer abc", "abc"));
+  for (const char* other : {"", "abc", "Bearer", "Bearer ", "Bearer abd", "Bearer ab", "Bearer abcd", "Bearer abcabc", "Basic abc", "Bearer  abc"}) {
+    EXPECT_FALSE(BearerMatches(other, "abc")) << other;
+  }
 }
 
 TEST(NewIdTest, IdsDiffer) { EXPECT_NE(NewId("a"), NewId("a")); }

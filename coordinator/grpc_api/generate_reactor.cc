@@ -13,40 +13,45 @@ grpc::Status ToGrpc(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), kt::Message(status));
 }
 
-EventThread::EventThread()
-    : thread_([this] {
-        pthread_setname_np(pthread_self(), "grpc-events");
-        Loop();
-      }) {}
-
-EventThread::~EventThread() {
+void EventQueue::Post(std::function<void()> task) {
   {
     std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_one();
-  thread_.join();
-}
-
-void EventThread::Post(std::function<void()> task) {
-  {
-    std::lock_guard lock(mutex_);
+    if (closed_) return;
     tasks_.push_back(std::move(task));
   }
   wake_.notify_one();
 }
 
-void EventThread::Loop() {
+void EventQueue::Close() {
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  wake_.notify_one();
+}
+
+void EventQueue::Run() {
   while (true) {
     std::deque<std::function<void()>> tasks;
     {
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+      wake_.wait(lock, [this] { return closed_ || !tasks_.empty(); });
       if (tasks_.empty()) return;
       tasks.swap(tasks_);
     }
     for (auto& task : tasks) task();
   }
+}
+
+EventThread::EventThread()
+    : thread_([queue = queue_] {
+        pthread_setname_np(pthread_self(), "grpc-events");
+        queue->Run();
+      }) {}
+
+EventThread::~EventThread() {
+  queue_->Close();
+  thread_.join();
 }
 
 void GenerateReactor::Start(const api::GenerateRequest& request) {

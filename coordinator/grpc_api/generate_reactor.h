@@ -21,20 +21,29 @@ namespace kt::grpc_api {
 // absl → gRPC: the codes are the same numbers.
 grpc::Status ToGrpc(const absl::Status& status);
 
-// Runs tasks one after the other. What is left when it is destroyed is run before the thread ends.
+// Tasks in order. Outlives its thread harmlessly: what is posted after Close() is dropped.
+class EventQueue {
+ public:
+  void Post(std::function<void()> task);  // thread-safe
+  void Close();
+  void Run();  // until it is closed and empty
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> tasks_;  // guarded by mutex_
+  bool closed_ = false;                      // guarded by mutex_
+};
+
+// Owns the thread that runs a queue.
 class EventThread {
  public:
   EventThread();
   ~EventThread();
-  void Post(std::function<void()> task);  // thread-safe
+  std::shared_ptr<EventQueue> queue() const { return queue_; }
 
  private:
-  void Loop();
-
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::function<void()>> tasks_;  // guarded by mutex_
-  bool stopping_ = false;                    // guarded by mutex_
+  const std::shared_ptr<EventQueue> queue_ = std::make_shared<EventQueue>();
   std::thread thread_;
 };
 
@@ -43,12 +52,12 @@ class GenerateReactor : public grpc::ServerWriteReactor<api::GenerateEvent>,
                         public api::CallClient,
                         public std::enable_shared_from_this<GenerateReactor> {
  public:
-  GenerateReactor(api::GenerationService* service, EventThread* thread, int64_t buffer_bytes_max)
-      : service_(service), thread_(thread), buffer_bytes_max_(buffer_bytes_max) {}
+  GenerateReactor(api::GenerationService* service, std::shared_ptr<EventQueue> events, int64_t buffer_bytes_max)
+      : service_(service), events_(std::move(events)), buffer_bytes_max_(buffer_bytes_max) {}
 
   void Start(const api::GenerateRequest& request);
 
-  void Post(std::function<void()> task) override { thread_->Post(std::move(task)); }
+  void Post(std::function<void()> task) override { events_->Post(std::move(task)); }
   void OnPrepared(std::shared_ptr<const api::PreparedCall> call) override;
   void OnEvent(int prompt, GenerationEvent event) override;
   void OnEnd(absl::Status status) override;
@@ -63,7 +72,7 @@ class GenerateReactor : public grpc::ServerWriteReactor<api::GenerateEvent>,
   void End(grpc::Status status);
 
   api::GenerationService* const service_;
-  EventThread* const thread_;
+  const std::shared_ptr<EventQueue> events_;
   const int64_t buffer_bytes_max_;
 
   // On the event thread.

@@ -4,8 +4,8 @@
 #include <grpcpp/grpcpp.h>
 
 #include "common/base/status.h"
+#include "coordinator/api/api_key.h"
 #include "coordinator/grpc_api/generate_reactor.h"
-#include "coordinator/http/router.h"
 #include "proto/generation.grpc.pb.h"
 
 namespace kt::grpc_api {
@@ -13,13 +13,14 @@ namespace {
 
 class GenerationCallbackService : public api::Generation::CallbackService {
  public:
-  GenerationCallbackService(const GrpcServerOptions& options, api::GenerationService* service, EventThread* thread)
-      : api_key_(options.api_key), buffer_bytes_max_(options.stream_buffer_bytes_max), service_(service), thread_(thread) {}
+  GenerationCallbackService(const GrpcServerOptions& options, api::GenerationService* service,
+                            std::shared_ptr<EventQueue> events)
+      : api_key_(options.api_key), buffer_bytes_max_(options.stream_buffer_bytes_max), service_(service), events_(std::move(events)) {}
 
   grpc::ServerWriteReactor<api::GenerateEvent>* Generate(grpc::CallbackServerContext* context,
                                                          const api::GenerateRequest* request) override {
     if (grpc::Status status = Authorize(*context); !status.ok()) return new RefusingReactor(status);
-    auto reactor = std::make_shared<GenerateReactor>(service_, thread_, buffer_bytes_max_);
+    auto reactor = std::make_shared<GenerateReactor>(service_, events_, buffer_bytes_max_);
     reactor->Start(*request);
     return reactor.get();
   }
@@ -47,7 +48,7 @@ class GenerationCallbackService : public api::Generation::CallbackService {
     if (api_key_.empty()) return grpc::Status::OK;
     auto it = context.client_metadata().find("authorization");
     const std::string given = it == context.client_metadata().end() ? "" : std::string(it->second.data(), it->second.size());
-    if (http::EqualsInConstantTime(given, "Bearer " + api_key_)) return grpc::Status::OK;
+    if (api::BearerMatches(given, api_key_)) return grpc::Status::OK;
     return grpc::Status(grpc::StatusCode::UNAUTHENTICATED,
                         "the API key is missing or wrong; send it as metadata \"authorization: Bearer KEY\"");
   }
@@ -55,14 +56,14 @@ class GenerationCallbackService : public api::Generation::CallbackService {
   const std::string api_key_;
   const int64_t buffer_bytes_max_;
   api::GenerationService* const service_;
-  EventThread* const thread_;
+  const std::shared_ptr<EventQueue> events_;
 };
 
 }  // namespace
 
 // Destroyed from the bottom up: the server first, which ends every call; then the thread has run what they posted.
 struct GrpcServer::Impl {
-  Impl(const GrpcServerOptions& options, api::GenerationService* generation) : service(options, generation, &thread) {}
+  Impl(const GrpcServerOptions& options, api::GenerationService* generation) : service(options, generation, thread.queue()) {}
   EventThread thread;
   GenerationCallbackService service;
   std::vector<int> ports;

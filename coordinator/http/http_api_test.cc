@@ -197,14 +197,5 @@ TEST_F(HttpApiTest, TheRequestIdIsEchoedOrDrawn) {
   EXPECT_THAT(Get("/health", "x-request-id: " + std::string(200, 'x') + "\r\n").Header("x-request-id"), StartsWith("req-"));
 }
 
-TEST(EqualsInConstantTimeTest, IsEquality) {
-  EXPECT_TRUE(EqualsInConstantTime("abc", "abc"));
-  EXPECT_TRUE(EqualsInConstantTime("", ""));
-  for (const char* other : {"", "abd", "ab", "abcd", "abcabc"}) {
-    EXPECT_FALSE(EqualsInConstantTime("abc", other)) << other;
-    EXPECT_FALSE(EqualsInConstantTime(other, "abc")) << other;
-  }
-}
-
 }  // namespace
 }  // namespace kt::http

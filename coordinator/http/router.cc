@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/http/router.h"
 
-#include <strings.h>
-
 #include "common/base/status.h"
 #include "coordinator/api/api_error.h"
+#include "coordinator/api/api_key.h"
 
 namespace kt::http {
 namespace {
@@ -60,14 +59,6 @@ bool Serves(const Route& route, std::string_view method) {
 
 }  // namespace
 
-bool EqualsInConstantTime(std::string_view a, std::string_view b) {
-  volatile size_t difference = a.size() ^ b.size();
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference = difference | static_cast<unsigned char>(a[i] ^ (b.empty() ? '\0' : b[i % b.size()]));
-  }
-  return difference == 0;
-}
-
 std::string Router::Allow(const std::string& path) {
   const Route* route = FindRoute(path);
   if (route == nullptr) return "";
@@ -78,10 +69,7 @@ absl::Status Router::Admit(const HttpRequest& head) {
   const Route* route = FindRoute(head.path);
   const bool open = route != nullptr && route->open;
   if (!api_key_.empty() && !open && head.method != "OPTIONS") {
-    // The scheme's name is case-insensitive; a missing header compares like a wrong key.
-    std::string_view value = head.authorization;
-    const bool bearer = value.size() > 7 && strncasecmp(value.data(), "bearer ", 7) == 0;
-    if (!EqualsInConstantTime(bearer ? value.substr(7) : "", api_key_)) {
+    if (!api::BearerMatches(head.authorization, api_key_)) {
       return Unauthenticated("{}; send the server's key as \"Authorization: Bearer KEY\"",
                              head.authorization.empty() ? "an API key is required" : "the API key is wrong");
     }

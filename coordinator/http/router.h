@@ -4,15 +4,11 @@
 #define KT_COORDINATOR_HTTP_ROUTER_H_
 
 #include <string>
-#include <string_view>
 
 #include "coordinator/api/openai_service.h"
 #include "coordinator/http/http_handler.h"
 
 namespace kt::http {
-
-// Compares in time that depends on the lengths only.
-bool EqualsInConstantTime(std::string_view a, std::string_view b);
 
 class Router : public HttpHandler {
  public:
