@@ -122,7 +122,7 @@ std::vector<Flag> MakeTable() {
        {"trace", "debug", "info", "warning", "error"}},
       {kLog, "--log-format", "FORMAT", &R::log_format, "text", kWorks, "text or json", 0, 0, {}, {"text", "json"}},
       {kLog, "--log-requests", "", &R::log_requests, "off", kWorks, "Log every request's id and counts, never its text"},
-      {kLog, "--enable-metrics", "", &R::enable_metrics, "off", kWorks, "Serve `/metrics`"},
+      {kLog, "--enable-metrics", "", kNone, "off", kAccepted, "`/metrics` is always served"},
       {kLog, "--decode-log-interval", "N", kNone, "40", kAccepted, "decoding is not logged; see `/metrics`"},
 
       {kCommand, "--print-config", "", &R::print_config, "off", kWorks, "Print the configuration as JSON and exit"},

@@ -174,7 +174,6 @@ absl::StatusOr<proto::RuntimeConfig> BuildRuntimeConfig(const RunOptions& option
   config.mutable_log()->set_level(options.log_level);
   config.mutable_log()->set_format(options.log_format);
   config.mutable_log()->set_log_requests(options.log_requests);
-  config.mutable_log()->set_enable_metrics(options.enable_metrics);
   return config;
 }
 

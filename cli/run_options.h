@@ -61,7 +61,6 @@ struct RunOptions {
   std::string log_level = "info";
   std::string log_format = "text";
   bool log_requests = false;
-  bool enable_metrics = false;
 
   bool print_config = false;
   bool dry_run = false;

@@ -24,6 +24,7 @@
 #include "coordinator/grpc_api/grpc_server.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/http/router.h"
+#include "coordinator/request_log.h"
 #include "coordinator/runtime_state.h"
 #include "coordinator/template/chat_template.h"
 #include "coordinator/template/template_process.h"
@@ -138,12 +139,14 @@ absl::Status Serve(const proto::RuntimeConfig& config, const sigset_t& stop_sign
                                         tokenizer.get()));
   SteadyClock clock;
   SchedulerLoop loop(std::move(scheduler), &links, &clock);
+  RequestLog request_log(&loop);
+  Generator* const generator = config.log().log_requests() ? static_cast<Generator*>(&request_log) : &loop;
   RuntimeState state(config, model, &links, &loop);
   api::GenerationService service({.name = config.model().served_model_name(),
                                   .context_length = config.model().context_length(),
                                   .vocab_size = model.vocab,
                                   .created = time(nullptr)},
-                                 defaults, tokenizer.get(), renderer.get(), &loop, &state, &metrics, {});
+                                 defaults, tokenizer.get(), renderer.get(), generator, &state, &metrics, {});
   api::OpenAiService openai(&service);
   http::Router router(&openai, server.api_key());
   DiagnosticsService diagnostics(&loop, {.vocab = model.vocab, .context_length = config.model().context_length()});
