@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Round trip of an empty expert task (one row, no expert) between two processes while a step is active: shared-memory ring with the
-// product's waiting policy against the gRPC stream, interleaved in one run. Prints JSON, microseconds.
+// Round trip of an empty expert task (one row, no expert) between two processes while a step is
+// active: shared-memory ring with the product's waiting policy against the gRPC stream, interleaved
+// in one run. Prints JSON, microseconds.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -20,19 +21,25 @@
 
 namespace {
 
-constexpr kt::RingShape kShape{.workers = 1, .tokens_max = 16, .hidden = 576, .top_k = 8, .activation_bytes = 2};
+constexpr kt::RingShape kShape{
+    .workers = 1, .tokens_max = 16, .hidden = 576, .top_k = 8, .activation_bytes = 2};
 constexpr int kRounds = 40, kTasksPerRound = 500;
 
-kt::Segment Mapping(int fd) { return kt::Segment::FromFd(fcntl(fd, F_DUPFD_CLOEXEC, 0), kt::RingBytes(kShape)).value(); }
+kt::Segment Mapping(int fd) {
+  return kt::Segment::FromFd(fcntl(fd, F_DUPFD_CLOEXEC, 0), kt::RingBytes(kShape)).value();
+}
 
 absl::Status Empty(const kt::ExpertTask& task) {
-  std::memset(task.results, 0, static_cast<size_t>(task.tokens) * static_cast<size_t>(kShape.hidden) * 4);
+  std::memset(task.results, 0,
+              static_cast<size_t>(task.tokens) * static_cast<size_t>(kShape.hidden) * 4);
   return absl::OkStatus();
 }
 
 [[noreturn]] void Serve(const std::string& address, int fd) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  kt::ExpertService service(0, kShape, {}, Empty, [fd](const std::string&, size_t) -> absl::StatusOr<kt::Segment> { return Mapping(fd); });
+  kt::ExpertService service(
+      0, kShape, {}, Empty,
+      [fd](const std::string&, size_t) -> absl::StatusOr<kt::Segment> { return Mapping(fd); });
   auto server = kt::ServerRunner::Start(address, {&service});
   if (!server.ok()) _exit(1);
   pause();
@@ -48,7 +55,8 @@ bool Measure(kt::ExpertChannel& channel, std::vector<double>& us) {
     auto start = std::chrono::steady_clock::now();
     auto ticket = channel.Submit(0, 1);
     if (!ticket.ok() || !channel.Wait(*ticket, 5'000'000).ok()) return false;
-    us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+    us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+                     .count());
   }
   channel.EndStep();
   return true;
@@ -56,8 +64,11 @@ bool Measure(kt::ExpertChannel& channel, std::vector<double>& us) {
 
 void Print(const char* name, std::vector<double>& us, const char* end) {
   std::sort(us.begin(), us.end());
-  auto at = [&](double q) { return us[static_cast<size_t>(q * static_cast<double>(us.size() - 1))]; };
-  std::printf("  \"%s\": {\"median\": %.2f, \"p10\": %.2f, \"p90\": %.2f, \"p99\": %.2f}%s\n", name, at(0.5), at(0.1), at(0.9), at(0.99), end);
+  auto at = [&](double q) {
+    return us[static_cast<size_t>(q * static_cast<double>(us.size() - 1))];
+  };
+  std::printf("  \"%s\": {\"median\": %.2f, \"p10\": %.2f, \"p90\": %.2f, \"p99\": %.2f}%s\n", name,
+              at(0.5), at(0.1), at(0.9), at(0.99), end);
 }
 
 }  // namespace
@@ -72,19 +83,23 @@ int main() {
   if (child == 0) Serve(address, segment->fd());
 
   auto run = [&]() -> absl::Status {
-    KT_ASSIGN_OR_RETURN(kt::RingHost host, kt::RingHost::Create(Mapping(segment->fd()), kShape, {}));
+    KT_ASSIGN_OR_RETURN(kt::RingHost host,
+                        kt::RingHost::Create(Mapping(segment->fd()), kShape, {}));
     auto stub = kt::proto::CpuExpertWorker::NewStub(kt::InternalChannel(address));
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
     kt::proto::AttachRingRequest request;
     request.mutable_ring()->set_bytes(kt::RingBytes(kShape));
     kt::proto::AttachRingReply reply;
-    if (grpc::Status s = stub->AttachRing(&context, request, &reply); !s.ok()) return kt::Internal("attach: {}", s.error_message());
+    if (grpc::Status s = stub->AttachRing(&context, request, &reply); !s.ok())
+      return kt::Internal("attach: {}", s.error_message());
     std::unique_ptr<kt::ExpertChannel> ring = kt::MakeRingChannel(std::move(host));
-    KT_ASSIGN_OR_RETURN(std::unique_ptr<kt::ExpertChannel> stream, kt::MakeGrpcChannel({address}, kShape));
+    KT_ASSIGN_OR_RETURN(std::unique_ptr<kt::ExpertChannel> stream,
+                        kt::MakeGrpcChannel({address}, kShape));
     std::vector<double> ring_us, stream_us;
     for (int i = 0; i < kRounds; ++i) {
-      if (!Measure(*ring, ring_us) || !Measure(*stream, stream_us)) return kt::Internal("a task got no answer");
+      if (!Measure(*ring, ring_us) || !Measure(*stream, stream_us))
+        return kt::Internal("a task got no answer");
     }
     std::printf("{\n");
     Print("ring", ring_us, ",");

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What waiting costs when two processes share all cores, as the host device and an expert worker do on a small machine: each has one thread
-// per core, they hand work over in turns, and whoever waits may spin for `spin_us` first. One round is: the device computes, rings the worker,
-// (with overlap: computes something else meanwhile), and waits for it. `ideal_us` is the work alone; the rest is hand-over and waiting.
-// cores 0: both processes have a thread for every core, the device's float as SplitThreads lets them; 1: the device's are pinned as well;
-// 2: one thread each, on cores of their own.
+// What waiting costs when two processes share all cores, as the host device and an expert worker do
+// on a small machine: each has one thread per core, they hand work over in turns, and whoever waits
+// may spin for `spin_us` first. One round is: the device computes, rings the worker, (with overlap:
+// computes something else meanwhile), and waits for it. `ideal_us` is the work alone; the rest is
+// hand-over and waiting. cores 0: both processes have a thread for every core, the device's float
+// as SplitThreads lets them; 1: the device's are pinned as well; 2: one thread each, on cores of
+// their own.
 #include <benchmark/benchmark.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -44,7 +46,8 @@ int64_t UnitsPerUs() {
     for (int i = 0; i < 50; ++i) {
       const auto start = std::chrono::steady_clock::now();
       Compute(kUnits);
-      best_ns = std::min<int64_t>(best_ns, std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
+      best_ns = std::min<int64_t>(
+          best_ns, std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
     }
     return kUnits * 1000 / best_ns;
   }();
@@ -78,7 +81,8 @@ std::vector<CpuSet> WorkerPins(const Topology& topology, int64_t cores) {
   return cores == kOwn ? std::vector<CpuSet>{one_per_core.back()} : one_per_core;
 }
 
-void WorkerProcess(const Topology& topology, Doorbells& bells, WaitPolicy policy, int64_t cores, int64_t work_us) {
+void WorkerProcess(const Topology& topology, Doorbells& bells, WaitPolicy policy, int64_t cores,
+                   int64_t work_us) {
   ThreadPool pool(topology, "worker", WorkerPins(topology, cores), policy);
   pool.BindCaller();
   pool.BeginActive();
@@ -100,8 +104,10 @@ void HandOver(benchmark::State& state) {
   constexpr int64_t kWorkerUs = 100;
   constexpr int64_t kMeanwhileUs = 20;
   UnitsPerUs();
-  static const Topology topology = Topology::Load().value();  // once: later this thread's own mask is narrower
-  void* page = mmap(nullptr, sizeof(Doorbells), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  static const Topology topology =
+      Topology::Load().value();  // once: later this thread's own mask is narrower
+  void* page =
+      mmap(nullptr, sizeof(Doorbells), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   Doorbells& bells = *new (page) Doorbells{};
   const pid_t child = fork();
   if (child == 0) {
@@ -130,7 +136,10 @@ void HandOver(benchmark::State& state) {
 BENCHMARK(HandOver)
     ->ArgNames({"spin_us", "cores", "overlap"})
     ->ArgsProduct({{0, 5, 20, 50, 200, 100000}, {kSharedFloating, kSharedPinned, kOwn}, {0, 1}})
-    ->ComputeStatistics("min", [](const std::vector<double>& v) { return *std::min_element(v.begin(), v.end()); })
+    ->ComputeStatistics("min",
+                        [](const std::vector<double>& v) {
+                          return *std::min_element(v.begin(), v.end());
+                        })
     ->UseRealTime()
     ->Unit(benchmark::kMicrosecond);
 

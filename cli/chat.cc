@@ -27,16 +27,21 @@ constexpr char kHelp[] =
     "/retry           ask the last question again\n"
     "/system [TEXT]   show or set the system message\n"
     "/quit, /exit     leave (so do Ctrl-C and Ctrl-D at the prompt; Ctrl-C stops an answer)\n"
-    "A line that ends in \\ goes on in the next one; \"\"\" starts and ends a text of several lines.\n";
+    "A line that ends in \\ goes on in the next one; \"\"\" starts and ends a text of several "
+    "lines.\n";
 
-double Seconds(Clock::time_point from, Clock::time_point to) { return std::chrono::duration<double>(to - from).count(); }
+double Seconds(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
 
-// What a model writes must not drive the terminal: control characters but line end and tab are left out.
+// What a model writes must not drive the terminal: control characters but line end and tab are left
+// out.
 std::string Harmless(const std::string& text) {
   std::string clean;
   for (size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
-    const bool c1 = c == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    const bool c1 =
+        c == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
     if (c1) ++i;
     if (c1 || (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) continue;
     clean += text[i];
@@ -51,11 +56,14 @@ std::string StringAt(const Json& object, const char* field) {
 
 absl::Status ServerError(const HttpResponse& response) {
   std::string text;
-  if (const auto json = ParseJson(response.body); json.ok() && json->is_object() && json->contains("error")) {
+  if (const auto json = ParseJson(response.body);
+      json.ok() && json->is_object() && json->contains("error")) {
     text = StringAt((*json)["error"], "message");
   }
   if (text.empty()) text = fmt::format("HTTP status {}", response.status);
-  if (response.status == 401) return Unauthenticated("the server refused the API key ({}); pass the right one with --api-key", text);
+  if (response.status == 401)
+    return Unauthenticated("the server refused the API key ({}); pass the right one with --api-key",
+                           text);
   return FailedPrecondition("the server refused the request: {}", text);
 }
 
@@ -71,7 +79,8 @@ std::filesystem::path StateFolder() {
   return std::filesystem::path(home != nullptr && *home == '/' ? home : "/tmp") / ".local/state/kt";
 }
 
-// The folder of what is kept between sessions, readable by the user alone; empty where it cannot be made.
+// The folder of what is kept between sessions, readable by the user alone; empty where it cannot be
+// made.
 std::string MakeStateFolder() {
   std::error_code error;
   const auto folder = StateFolder() / "chat";
@@ -95,7 +104,7 @@ std::string TimeStamp() {
 struct ChatSession::Answer {
   std::string content;
   Clock::time_point asked, first, last;
-  int64_t pieces = 0;         // that carried text
+  int64_t pieces = 0;          // that carried text
   int64_t prompt_tokens = -1;  // -1: the server did not say
   int64_t tokens = -1;
 
@@ -106,10 +115,15 @@ struct ChatSession::Answer {
   }
 };
 
-ChatSession::ChatSession(ChatOptions options, std::string history_file, HttpClient& client, LineReader& reader, Interrupt& interrupt,
-                         std::ostream& out, bool terminal)
-    : options_(std::move(options)), history_file_(std::move(history_file)), client_(client), reader_(reader), interrupt_(interrupt),
-      out_(out), terminal_(terminal) {}
+ChatSession::ChatSession(ChatOptions options, std::string history_file, HttpClient& client,
+                         LineReader& reader, Interrupt& interrupt, std::ostream& out, bool terminal)
+    : options_(std::move(options)),
+      history_file_(std::move(history_file)),
+      client_(client),
+      reader_(reader),
+      interrupt_(interrupt),
+      out_(out),
+      terminal_(terminal) {}
 
 absl::Status ChatSession::Start() {
   auto response = client_.Get("/v1/models");
@@ -117,14 +131,19 @@ absl::Status ChatSession::Start() {
   if (response->status != 200) return ServerError(*response);
   if (options_.model.empty()) {
     KT_ASSIGN_OR_RETURN(const Json list, ParseJson(response->body));
-    if (list.is_object() && list.contains("data") && list["data"].is_array() && !list["data"].empty()) {
+    if (list.is_object() && list.contains("data") && list["data"].is_array() &&
+        !list["data"].empty()) {
       options_.model = StringAt(list["data"][0], "id");
     }
-    if (options_.model.empty()) return FailedPrecondition("{}/v1/models lists no model; name one with --model", client_.address());
+    if (options_.model.empty())
+      return FailedPrecondition("{}/v1/models lists no model; name one with --model",
+                                client_.address());
   }
   KT_RETURN_IF_ERROR(Load());
   if (!options_.system.empty()) SetSystem(options_.system);
-  if (terminal_) out_ << options_.model << " at " << client_.address() << "; /help lists the commands\n" << std::flush;
+  if (terminal_)
+    out_ << options_.model << " at " << client_.address() << "; /help lists the commands\n"
+         << std::flush;
   return absl::OkStatus();
 }
 
@@ -155,9 +174,10 @@ bool ChatSession::Command(const std::string& line) {
   } else if (name == "/history") {
     PrintConversation();
   } else if (name == "/info") {
-    out_ << fmt::format("server {}\nmodel {}\ntemperature {}, at most {} tokens an answer\n{} messages, {}\n", client_.address(), options_.model,
-                        options_.temperature, options_.max_tokens, messages_.size(),
-                        history_file_.empty() ? "not saved" : "saved in " + history_file_);
+    out_ << fmt::format(
+        "server {}\nmodel {}\ntemperature {}, at most {} tokens an answer\n{} messages, {}\n",
+        client_.address(), options_.model, options_.temperature, options_.max_tokens,
+        messages_.size(), history_file_.empty() ? "not saved" : "saved in " + history_file_);
   } else if (name == "/system") {
     if (!rest.empty()) SetSystem(rest);
     const bool has_system = !messages_.empty() && StringAt(messages_[0], "role") == "system";
@@ -181,8 +201,11 @@ bool ChatSession::Command(const std::string& line) {
 void ChatSession::Ask(const std::string& question) {
   last_question_ = question;
   const Json user = {{"role", "user"}, {"content", question}};
-  Json body = {{"model", options_.model}, {"messages", messages_}, {"temperature", options_.temperature},
-               {"max_tokens", options_.max_tokens}, {"stream", options_.stream}};
+  Json body = {{"model", options_.model},
+               {"messages", messages_},
+               {"temperature", options_.temperature},
+               {"max_tokens", options_.max_tokens},
+               {"stream", options_.stream}};
   body["messages"].push_back(user);
   if (options_.stream) body["stream_options"] = {{"include_usage", true}};
 
@@ -203,7 +226,8 @@ void ChatSession::Ask(const std::string& question) {
     PrintFigures(answer);
     messages_.push_back(user);
     messages_.push_back({{"role", "assistant"}, {"content", answer.content}});
-    if (const absl::Status saved = Save(); !saved.ok()) out_ << "Warning: " << Message(saved) << "\n";
+    if (const absl::Status saved = Save(); !saved.ok())
+      out_ << "Warning: " << Message(saved) << "\n";
   }
   out_ << std::flush;
 }
@@ -213,8 +237,8 @@ absl::Status ChatSession::Request(const Json& body, Answer& answer) {
   if (!response.ok()) return Reachable(response.status());
   if (response->status != 200) return ServerError(*response);
   KT_ASSIGN_OR_RETURN(const Json json, ParseJson(response->body));
-  if (!json.is_object() || !json.contains("choices") || !json["choices"].is_array() || json["choices"].empty() ||
-      !json["choices"][0].is_object()) {
+  if (!json.is_object() || !json.contains("choices") || !json["choices"].is_array() ||
+      json["choices"].empty() || !json["choices"][0].is_object()) {
     return DataLoss("the server's answer has no choices");
   }
   const Json message = json["choices"][0].value("message", Json::object());
@@ -246,7 +270,8 @@ absl::Status ChatSession::Stream(const Json& body, Answer& answer) {
       return;
     }
     if (json->contains("usage")) answer.Count((*json)["usage"]);
-    if (!json->contains("choices") || !(*json)["choices"].is_array() || (*json)["choices"].empty()) return;
+    if (!json->contains("choices") || !(*json)["choices"].is_array() || (*json)["choices"].empty())
+      return;
     const Json& choice = (*json)["choices"][0];
     if (!choice.is_object() || !choice.contains("delta")) return;
     const std::string thought = StringAt(choice["delta"], "reasoning_content");
@@ -258,10 +283,11 @@ absl::Status ChatSession::Stream(const Json& body, Answer& answer) {
     Show(thought, true);
     Show(text, false);
   };
-  const auto response = client_.PostStreaming("/v1/chat/completions", DumpJson(body), [&](std::string_view bytes) {
-    if (const absl::Status fed = events.Feed(bytes, on_event); !fed.ok()) failure = fed;
-    return failure.ok() && !done;
-  });
+  const auto response =
+      client_.PostStreaming("/v1/chat/completions", DumpJson(body), [&](std::string_view bytes) {
+        if (const absl::Status fed = events.Feed(bytes, on_event); !fed.ok()) failure = fed;
+        return failure.ok() && !done;
+      });
   if (!failure.ok()) return failure;
   if (!response.ok()) return answer.pieces > 0 ? response.status() : Reachable(response.status());
   if (response->status != 200) return ServerError(*response);
@@ -293,9 +319,11 @@ void ChatSession::PrintFigures(const Answer& answer) {
   if (answer.prompt_tokens >= 0) figures += fmt::format(", {} prompt tokens", answer.prompt_tokens);
   figures += fmt::format(", {} tokens in {:.2f} s", tokens, Seconds(answer.asked, answer.last));
   // The first token belongs to the TTFT; a whole answer in one piece has no rate of its own.
-  const double generating = options_.stream ? Seconds(answer.first, answer.last) : Seconds(answer.asked, answer.last);
+  const double generating =
+      options_.stream ? Seconds(answer.first, answer.last) : Seconds(answer.asked, answer.last);
   const int64_t generated = options_.stream ? tokens - 1 : tokens;
-  if (generated > 0 && generating > 0) figures += fmt::format(", {:.1f} tok/s", static_cast<double>(generated) / generating);
+  if (generated > 0 && generating > 0)
+    figures += fmt::format(", {:.1f} tok/s", static_cast<double>(generated) / generating);
   out_ << (terminal_ ? "\033[2m[" : "[") << figures << (terminal_ ? "]\033[0m\n" : "]\n");
 }
 
@@ -318,16 +346,23 @@ void ChatSession::SetSystem(const std::string& text) {
 absl::Status ChatSession::Load() {
   if (history_file_.empty() || access(history_file_.c_str(), F_OK) != 0) return absl::OkStatus();
   KT_ASSIGN_OR_RETURN(const Json saved, ReadJsonFile(history_file_));
-  const bool is_list = saved.is_object() && saved.contains("messages") && saved["messages"].is_array();
-  if (!is_list) return InvalidArgument("{}: not a saved conversation (no list 'messages'); name another --history-file", history_file_);
+  const bool is_list =
+      saved.is_object() && saved.contains("messages") && saved["messages"].is_array();
+  if (!is_list)
+    return InvalidArgument(
+        "{}: not a saved conversation (no list 'messages'); name another --history-file",
+        history_file_);
   for (const Json& message : saved["messages"]) {
-    if (StringAt(message, "role").empty()) return InvalidArgument("{}: a message has no role", history_file_);
-    messages_.push_back({{"role", StringAt(message, "role")}, {"content", StringAt(message, "content")}});
+    if (StringAt(message, "role").empty())
+      return InvalidArgument("{}: a message has no role", history_file_);
+    messages_.push_back(
+        {{"role", StringAt(message, "role")}, {"content", StringAt(message, "content")}});
   }
   return absl::OkStatus();
 }
 
-// Written beside the file and renamed, so that a full disk or a crash never costs what was saved before.
+// Written beside the file and renamed, so that a full disk or a crash never costs what was saved
+// before.
 absl::Status ChatSession::Save() const {
   if (history_file_.empty()) return absl::OkStatus();
   const std::string temporary = history_file_ + ".new";
@@ -352,9 +387,15 @@ int ChatMain(const ChatOptions& options) {
 
   Interrupt interrupt;
   const CatchSigint catch_sigint(interrupt);
-  HttpClient client({.host = options.host, .port = options.port, .api_key = options.api_key, .interrupt_fd = interrupt.fd()});
-  const auto reader = terminal ? NewTerminalReader(interrupt, folder.empty() ? "" : folder + "/lines") : NewStreamReader(std::cin);
-  ChatSession session(options, history_file, client, *reader, interrupt, std::cout, isatty(STDOUT_FILENO) != 0);
+  HttpClient client({.host = options.host,
+                     .port = options.port,
+                     .api_key = options.api_key,
+                     .interrupt_fd = interrupt.fd()});
+  const auto reader = terminal
+                          ? NewTerminalReader(interrupt, folder.empty() ? "" : folder + "/lines")
+                          : NewStreamReader(std::cin);
+  ChatSession session(options, history_file, client, *reader, interrupt, std::cout,
+                      isatty(STDOUT_FILENO) != 0);
   if (const absl::Status status = session.Start(); !status.ok()) {
     std::cerr << "kt chat: " << Message(status) << "\n";
     return absl::IsCancelled(status) ? kExitInterrupted : kExitFailure;

@@ -18,13 +18,14 @@ struct ChatOptions {
   std::string host = "127.0.0.1";
   int port = 30000;
   std::string api_key;
-  std::string model;                  // empty: the first one the server lists
+  std::string model;  // empty: the first one the server lists
   double temperature = 0.7;
   int max_tokens = 2048;
-  std::string system;                 // empty: none
+  std::string system;  // empty: none
   bool stream = true;
-  std::optional<bool> save_history;   // unset: on a terminal, or when history_file is given
-  std::string history_file;           // an existing conversation is continued; empty: a new file in the user's state folder
+  std::optional<bool> save_history;  // unset: on a terminal, or when history_file is given
+  std::string history_file;  // an existing conversation is continued; empty: a new file in the
+                             // user's state folder
 };
 
 // Reads questions until the end of input; returns the exit code. Answers go to stdout.
@@ -33,11 +34,13 @@ int ChatMain(const ChatOptions& options);
 // The conversation itself. One thread; `client` must have been made with interrupt.fd().
 class ChatSession {
  public:
-  // `terminal`: answers are cleared of control characters and decorated. `history_file` empty: nothing is saved.
-  ChatSession(ChatOptions options, std::string history_file, HttpClient& client, LineReader& reader, Interrupt& interrupt, std::ostream& out,
-              bool terminal);
+  // `terminal`: answers are cleared of control characters and decorated. `history_file` empty:
+  // nothing is saved.
+  ChatSession(ChatOptions options, std::string history_file, HttpClient& client, LineReader& reader,
+              Interrupt& interrupt, std::ostream& out, bool terminal);
 
-  // Finds the model and loads the conversation to continue. Errors are to be shown to the user as they are.
+  // Finds the model and loads the conversation to continue. Errors are to be shown to the user as
+  // they are.
   absl::Status Start();
   // Until the end of input, /quit or Ctrl-C at the prompt.
   void Run();

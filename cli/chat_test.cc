@@ -32,7 +32,8 @@ class ChatTest : public testing::Test {
  protected:
   void Serve(std::function<void(const FakeConnection&)> chat) {
     server_ = std::make_unique<FakeHttpServer>([this, chat](const FakeConnection& c) {
-      if (c.request().starts_with("GET /v1/models ")) return c.SendJson(200, R"({"data":[{"id":"first"},{"id":"second"}]})");
+      if (c.request().starts_with("GET /v1/models "))
+        return c.SendJson(200, R"({"data":[{"id":"first"},{"id":"second"}]})");
       bodies_.push_back(c.body());
       chat(c);
     });
@@ -43,14 +44,16 @@ class ChatTest : public testing::Test {
     c.SendEvent(Delta("reasoning_content", "hm"));
     c.SendEvent(Delta("content", "Hel"));
     c.SendEvent(Delta("content", "lo"));
-    c.SendEvent(R"({"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10}})");
+    c.SendEvent(
+        R"({"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10}})");
     c.SendEvent("[DONE]");
     c.EndEvents();
   }
 
   // Types `input` and returns all output; the session is destroyed with the server.
   std::string Chat(const std::string& input, ChatOptions options = {}, bool terminal = false) {
-    HttpClient client({.host = "127.0.0.1", .port = server_->port(), .interrupt_fd = interrupt_.fd()});
+    HttpClient client(
+        {.host = "127.0.0.1", .port = server_->port(), .interrupt_fd = interrupt_.fd()});
     std::istringstream in(input);
     std::ostringstream out;
     const auto reader = NewStreamReader(in);
@@ -72,7 +75,8 @@ class ChatTest : public testing::Test {
 
 TEST_F(ChatTest, StreamsAnswersAndKeepsTheConversation) {
   Serve(AnswerHello);
-  const std::string out = Chat("Hi\nAnd now?\n", {.temperature = 0.25, .max_tokens = 9, .system = "Be brief"});
+  const std::string out =
+      Chat("Hi\nAnd now?\n", {.temperature = 0.25, .max_tokens = 9, .system = "Be brief"});
   EXPECT_THAT(out, HasSubstr("Hello\n[TTFT "));
   EXPECT_THAT(out, HasSubstr("7 prompt tokens, 3 tokens in "));
   EXPECT_THAT(out, HasSubstr(" tok/s]"));
@@ -82,14 +86,17 @@ TEST_F(ChatTest, StreamsAnswersAndKeepsTheConversation) {
   EXPECT_EQ(body["temperature"], 0.25);
   EXPECT_EQ(body["max_tokens"], 9);
   EXPECT_EQ(body["stream"], true);
-  EXPECT_EQ(DumpJson(body["messages"]),
-            R"([{"role":"system","content":"Be brief"},{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello"},)"
-            R"({"role":"user","content":"And now?"}])");
+  EXPECT_EQ(
+      DumpJson(body["messages"]),
+      R"([{"role":"system","content":"Be brief"},{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello"},)"
+      R"({"role":"user","content":"And now?"}])");
 }
 
 TEST_F(ChatTest, ShowsAWholeAnswerWithoutStreaming) {
   Serve([](const FakeConnection& c) {
-    c.SendJson(200, R"({"choices":[{"message":{"role":"assistant","content":"Whole"}}],"usage":{"prompt_tokens":1,"completion_tokens":2}})");
+    c.SendJson(
+        200,
+        R"({"choices":[{"message":{"role":"assistant","content":"Whole"}}],"usage":{"prompt_tokens":1,"completion_tokens":2}})");
   });
   EXPECT_THAT(Chat("Hi\n", {.model = "mine", .stream = false}), HasSubstr("Whole\n[TTFT"));
   EXPECT_EQ(Body(0)["model"], "mine");
@@ -99,7 +106,9 @@ TEST_F(ChatTest, ShowsAWholeAnswerWithoutStreaming) {
 
 TEST_F(ChatTest, CommandsWorkAndUnknownOnesAreNamed) {
   Serve(AnswerHello);
-  const std::string out = Chat("/help\n/retry\nHi\n/history\n/retry\n/info\n/system Rhyme\n/nonsense\n/clear\n/history\nBye\n/quit\nnever sent\n");
+  const std::string out = Chat(
+      "/help\n/retry\nHi\n/history\n/retry\n/info\n/system "
+      "Rhyme\n/nonsense\n/clear\n/history\nBye\n/quit\nnever sent\n");
   EXPECT_THAT(out, HasSubstr("/retry           ask the last question again"));
   EXPECT_THAT(out, HasSubstr("There is no question to ask again."));
   EXPECT_THAT(out, HasSubstr("user: Hi\nassistant: Hello\n"));
@@ -108,7 +117,8 @@ TEST_F(ChatTest, CommandsWorkAndUnknownOnesAreNamed) {
   EXPECT_THAT(out, HasSubstr("There is no command /nonsense"));
   ASSERT_EQ(bodies_.size(), 3u);
   EXPECT_EQ(Body(1)["messages"], Body(0)["messages"]);  // the retried question, without its answer
-  EXPECT_EQ(DumpJson(Body(2)["messages"]), R"([{"role":"system","content":"Rhyme"},{"role":"user","content":"Bye"}])");
+  EXPECT_EQ(DumpJson(Body(2)["messages"]),
+            R"([{"role":"system","content":"Rhyme"},{"role":"user","content":"Bye"}])");
 }
 
 TEST_F(ChatTest, QuestionsOfSeveralLines) {
@@ -139,9 +149,12 @@ TEST_F(ChatTest, ReportsErrorsInTheServersWords) {
   int chats = 0;
   Serve([&](const FakeConnection& c) {
     switch (++chats) {
-      case 1: return c.SendJson(400, R"({"error":{"message":"prompt of 9 tokens, limit 8"}})");
-      case 2: return c.SendJson(401, R"({"error":{"message":"bad key"}})");
-      case 3: return c.SendJson(500, "oops");
+      case 1:
+        return c.SendJson(400, R"({"error":{"message":"prompt of 9 tokens, limit 8"}})");
+      case 2:
+        return c.SendJson(401, R"({"error":{"message":"bad key"}})");
+      case 3:
+        return c.SendJson(500, "oops");
       case 4:
         c.StartEvents();
         c.SendEvent(R"({"error":{"message":"worker lost"}})");
@@ -163,17 +176,21 @@ TEST_F(ChatTest, ReportsErrorsInTheServersWords) {
   EXPECT_THAT(out, HasSubstr("worker lost"));
   EXPECT_THAT(out, HasSubstr("no JSON object"));
   EXPECT_THAT(out, HasSubstr("the stream ended before the answer was complete"));
-  EXPECT_EQ(DumpJson(messages_), R"([{"role":"user","content":"6"},{"role":"assistant","content":"Half"}])");
+  EXPECT_EQ(DumpJson(messages_),
+            R"([{"role":"user","content":"6"},{"role":"assistant","content":"Half"}])");
 }
 
 TEST_F(ChatTest, SaysSoWhenTheKeyIsWrongOrNoServerIsThere) {
-  server_ = std::make_unique<FakeHttpServer>([](const FakeConnection& c) { c.SendJson(401, R"({"error":{"message":"bad key"}})"); });
+  server_ = std::make_unique<FakeHttpServer>(
+      [](const FakeConnection& c) { c.SendJson(401, R"({"error":{"message":"bad key"}})"); });
   Chat("Hi\n");
   EXPECT_EQ(status_.code(), absl::StatusCode::kUnauthenticated);
   EXPECT_THAT(Message(status_), HasSubstr("--api-key"));
 
   int port = 0;
-  { port = FakeHttpServer([](const FakeConnection&) {}).port(); }
+  {
+    port = FakeHttpServer([](const FakeConnection&) {}).port();
+  }
   HttpClient nobody({.host = "127.0.0.1", .port = port});
   std::istringstream in;
   std::ostringstream out;
@@ -186,7 +203,9 @@ TEST_F(ChatTest, ATerminalGetsDimmedThoughtsAndNoControlCharacters) {
   Serve([](const FakeConnection& c) {
     c.StartEvents();
     c.SendEvent(Delta("reasoning_content", "hm"));
-    c.SendEvent(Delta("content", "a\033]0;evil\007b\xc2\x9b" "c\n\u00e9"));
+    c.SendEvent(Delta("content",
+                      "a\033]0;evil\007b\xc2\x9b"
+                      "c\n\u00e9"));
     c.SendEvent("[DONE]");
     c.EndEvents();
   });
@@ -218,7 +237,8 @@ TEST_F(ChatTest, SavesForTheUserAloneAndContinuesASavedConversation) {
 class Screen {
  public:
   explicit Screen(int terminal) : terminal_(terminal) {}
-  // True as soon as `text` has come after what was awaited before; false when nothing more comes for ten seconds.
+  // True as soon as `text` has come after what was awaited before; false when nothing more comes
+  // for ten seconds.
   bool Await(const std::string& text) {
     pollfd wait{terminal_, POLLIN, 0};
     char chunk[1024];
@@ -243,7 +263,8 @@ TEST_F(ChatTest, EditsLinesOnATerminalAndCtrlCAtThePromptLeaves) {
   int port_pipe[2];
   ASSERT_EQ(pipe(port_pipe), 0);
   int terminal = -1;
-  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);  // before this process has threads
+  const pid_t child =
+      forkpty(&terminal, nullptr, nullptr, nullptr);  // before this process has threads
   ASSERT_GE(child, 0);
   if (child == 0) {
     setenv("HOME", home.c_str(), 1);

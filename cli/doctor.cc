@@ -14,22 +14,27 @@ namespace {
 
 const char* LevelName(Level level) {
   switch (level) {
-    case Level::kOk: return "ok";
-    case Level::kWarn: return "warn";
-    case Level::kFail: return "FAIL";
+    case Level::kOk:
+      return "ok";
+    case Level::kWarn:
+      return "warn";
+    case Level::kFail:
+      return "FAIL";
   }
   return "";
 }
 
 int64_t Count(const std::vector<Finding>& findings, Level level) {
-  return std::count_if(findings.begin(), findings.end(), [level](const Finding& f) { return f.level == level; });
+  return std::count_if(findings.begin(), findings.end(),
+                       [level](const Finding& f) { return f.level == level; });
 }
 
 }  // namespace
 
 std::string Size(double bytes) {
   constexpr double kMiB = 1 << 20;
-  return bytes < 1024 * kMiB ? fmt::format("{:.0f} MiB", bytes / kMiB) : fmt::format("{:.1f} GiB", bytes / 1024 / kMiB);
+  return bytes < 1024 * kMiB ? fmt::format("{:.0f} MiB", bytes / kMiB)
+                             : fmt::format("{:.1f} GiB", bytes / 1024 / kMiB);
 }
 
 std::vector<Finding> Examine(const DoctorOptions& options, const topology::Topology& topology) {
@@ -51,14 +56,16 @@ std::string FormatTable(const std::vector<Finding>& findings, bool verbose) {
     text += fmt::format("{:<4}  {:<{}}  {}\n", LevelName(f.level), f.subject, width, f.value);
     if (!f.advice.empty()) text += fmt::format("      {:<{}}  -> {}\n", "", width, f.advice);
   }
-  return text + fmt::format("{} failed, {} warnings\n", Count(findings, Level::kFail), Count(findings, Level::kWarn));
+  return text + fmt::format("{} failed, {} warnings\n", Count(findings, Level::kFail),
+                            Count(findings, Level::kWarn));
 }
 
 std::string FormatJson(const std::vector<Finding>& findings) {
   Json checks = Json::array();
   for (const Finding& f : findings) {
     const std::string level = f.level == Level::kFail ? "fail" : LevelName(f.level);
-    checks.push_back({{"subject", f.subject}, {"level", level}, {"value", f.value}, {"advice", f.advice}});
+    checks.push_back(
+        {{"subject", f.subject}, {"level", level}, {"value", f.value}, {"advice", f.advice}});
   }
   return DumpJson({{"ok", Count(findings, Level::kFail) == 0}, {"checks", checks}}, 2) + "\n";
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `kt doctor`: what this machine offers the runtime, what will go wrong and how to mend it; starts nothing.
+// `kt doctor`: what this machine offers the runtime, what will go wrong and how to mend it; starts
+// nothing.
 #ifndef KT_CLI_DOCTOR_H_
 #define KT_CLI_DOCTOR_H_
 
@@ -23,10 +24,10 @@ struct Finding {
 struct DoctorOptions {
   bool verbose = false;
   bool json = false;
-  std::string model_dir;            // checked too; empty: none
-  std::string host = "127.0.0.1";   // address the server is to listen on
+  std::string model_dir;           // checked too; empty: none
+  std::string host = "127.0.0.1";  // address the server is to listen on
   int port = 30000;
-  std::string root;                 // put in front of /proc and /sys: another machine's files in tests
+  std::string root;  // put in front of /proc and /sys: another machine's files in tests
 };
 
 // Every check, in display order.

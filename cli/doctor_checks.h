@@ -13,11 +13,15 @@ namespace kt::cli {
 
 using Findings = std::vector<Finding>;
 
-void CheckProcessor(const DoctorOptions& options, const topology::Topology& topology, Findings& findings);  // model, kernels, cores, NUMA
-void CheckMemory(const DoctorOptions& options, Findings& findings);   // sizes, limits, huge pages, shared memory
-void CheckSystem(const DoctorOptions& options, Findings& findings);   // kernel, open files, port, disk, Python
+void CheckProcessor(const DoctorOptions& options, const topology::Topology& topology,
+                    Findings& findings);  // model, kernels, cores, NUMA
+void CheckMemory(const DoctorOptions& options,
+                 Findings& findings);  // sizes, limits, huge pages, shared memory
+void CheckSystem(const DoctorOptions& options,
+                 Findings& findings);  // kernel, open files, port, disk, Python
 void CheckGpus(const DoctorOptions& options, Findings& findings);
-void CheckModel(const DoctorOptions& options, Findings& findings);    // only when a directory is given
+void CheckModel(const DoctorOptions& options,
+                Findings& findings);  // only when a directory is given
 
 std::string Size(double bytes);  // "12.3 GiB", below one GiB "345 MiB"
 

@@ -9,12 +9,17 @@ namespace kt::cli {
 
 void RegisterDoctorCommand(CLI::App& app, int* exit_code) {
   auto options = std::make_shared<DoctorOptions>();
-  CLI::App* command = app.add_subcommand("doctor", "Check this machine (and a model) before starting the server");
+  CLI::App* command =
+      app.add_subcommand("doctor", "Check this machine (and a model) before starting the server");
   command->add_flag("--verbose,-v", options->verbose, "Show details too");
   command->add_flag("--json", options->json, "Print JSON");
-  command->add_option("--model", options->model_dir, "Model directory to check and to predict the memory of");
-  command->add_option("--host,-H", options->host, "Address the server is to listen on")->capture_default_str();
-  command->add_option("--port,-p", options->port, "Port the server is to listen on")->capture_default_str()->check(CLI::Range(1, 65535));
+  command->add_option("--model", options->model_dir,
+                      "Model directory to check and to predict the memory of");
+  command->add_option("--host,-H", options->host, "Address the server is to listen on")
+      ->capture_default_str();
+  command->add_option("--port,-p", options->port, "Port the server is to listen on")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65535));
   command->callback([options, exit_code] { *exit_code = DoctorMain(*options); });
 }
 

@@ -19,7 +19,8 @@ struct Gpu {
   double free_bytes = 0;
 };
 
-// The few calls of NVIDIA's management library that are needed, looked up at run time: it comes with the driver, not with us.
+// The few calls of NVIDIA's management library that are needed, looked up at run time: it comes
+// with the driver, not with us.
 class Nvml {
  public:
   Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
@@ -27,7 +28,8 @@ class Nvml {
     ready_ = init != nullptr && init() == 0;
   }
   ~Nvml() {
-    if (const auto shutdown = Find<int (*)()>("nvmlShutdown"); ready_ && shutdown != nullptr) shutdown();
+    if (const auto shutdown = Find<int (*)()>("nvmlShutdown"); ready_ && shutdown != nullptr)
+      shutdown();
     if (library_ != nullptr) dlclose(library_);
   }
   Nvml(const Nvml&) = delete;
@@ -58,7 +60,9 @@ class Nvml {
       Device device = nullptr;
       char text[96] = {};
       Memory bytes{};
-      if (at(i, &device) != 0 || name(device, text, sizeof(text)) != 0 || memory(device, &bytes) != 0) continue;
+      if (at(i, &device) != 0 || name(device, text, sizeof(text)) != 0 ||
+          memory(device, &bytes) != 0)
+        continue;
       gpus.push_back({text, static_cast<double>(bytes.total), static_cast<double>(bytes.free)});
     }
     return gpus;
@@ -88,20 +92,27 @@ void CheckGpus(const DoctorOptions& options, Findings& findings) {
   const Nvml nvml;
   const std::vector<Gpu> gpus = nvml.Gpus();
   for (size_t i = 0; i < gpus.size(); ++i) {
-    findings.push_back({Level::kOk, fmt::format("GPU {}", i),
-                        fmt::format("{}, {} ({} free), driver {}", gpus[i].name, Size(gpus[i].memory_bytes), Size(gpus[i].free_bytes),
-                                    nvml.DriverVersion())});
+    findings.push_back(
+        {Level::kOk, fmt::format("GPU {}", i),
+         fmt::format("{}, {} ({} free), driver {}", gpus[i].name, Size(gpus[i].memory_bytes),
+                     Size(gpus[i].free_bytes), nvml.DriverVersion())});
   }
   if (!gpus.empty()) {
     rlimit memlock{};
     getrlimit(RLIMIT_MEMLOCK, &memlock);
     if (memlock.rlim_cur != RLIM_INFINITY) {
-      findings.push_back({Level::kWarn, "page-locked memory", fmt::format("memlock limit {} KiB", memlock.rlim_cur / 1024),
-                          "ulimit -l unlimited (LimitMEMLOCK=infinity in a unit, --ulimit memlock=-1 for a container), so that copies to the GPU run at full speed"});
+      findings.push_back(
+          {Level::kWarn, "page-locked memory",
+           fmt::format("memlock limit {} KiB", memlock.rlim_cur / 1024),
+           "ulimit -l unlimited (LimitMEMLOCK=infinity in a unit, --ulimit memlock=-1 for a "
+           "container), so that copies to the GPU run at full speed"});
     }
   } else if (files > 0) {
-    findings.push_back({Level::kWarn, "GPUs", fmt::format("{} device files, but the driver's library {}", files, nvml.loaded() ? "does not start" : "is missing"),
-                        "install the driver's user-space part (libnvidia-ml.so.1) of the same version as the kernel module"});
+    findings.push_back({Level::kWarn, "GPUs",
+                        fmt::format("{} device files, but the driver's library {}", files,
+                                    nvml.loaded() ? "does not start" : "is missing"),
+                        "install the driver's user-space part (libnvidia-ml.so.1) of the same "
+                        "version as the kernel module"});
   } else {
     findings.push_back({Level::kOk, "GPUs", "none: the host device computes what a GPU would"});
   }

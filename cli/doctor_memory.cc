@@ -25,7 +25,9 @@ std::optional<int64_t> MemInfo(const std::string& root, std::string_view field) 
     const auto words = Split(line, ' ');
     int64_t value = 0;
     if (words.size() < 2 || words[0] != std::string(field) + ":") continue;
-    if (std::from_chars(words[1].data(), words[1].data() + words[1].size(), value).ec == std::errc()) return value;
+    if (std::from_chars(words[1].data(), words[1].data() + words[1].size(), value).ec ==
+        std::errc())
+      return value;
   }
   return std::nullopt;
 }
@@ -44,14 +46,21 @@ void CheckSizes(const std::string& root, Findings& findings) {
   const auto total = MemInfo(root, "MemTotal");
   const double available = static_cast<double>(AvailableMemoryBytes(root));
   if (!total) {
-    findings.push_back({Level::kWarn, "memory", "not known: /proc/meminfo cannot be read", "mount /proc"});
+    findings.push_back(
+        {Level::kWarn, "memory", "not known: /proc/meminfo cannot be read", "mount /proc"});
   } else {
-    findings.push_back({available < kScarce ? Level::kWarn : Level::kOk, "memory",
-                        fmt::format("{} in all, {} available", Size(static_cast<double>(*total) * 1024), Size(available)),
-                        available < kScarce ? "end other programs or raise the memory limit: even small models need 2 GiB" : ""});
+    findings.push_back(
+        {available < kScarce ? Level::kWarn : Level::kOk, "memory",
+         fmt::format("{} in all, {} available", Size(static_cast<double>(*total) * 1024),
+                     Size(available)),
+         available < kScarce
+             ? "end other programs or raise the memory limit: even small models need 2 GiB"
+             : ""});
   }
   if (const auto limit = topology::ReadMemoryLimit(root)) {
-    findings.push_back({Level::kOk, "memory limit", fmt::format("{} in {}", Size(static_cast<double>(limit->bytes)), limit->file)});
+    findings.push_back(
+        {Level::kOk, "memory limit",
+         fmt::format("{} in {}", Size(static_cast<double>(limit->bytes)), limit->file)});
   }
 }
 
@@ -60,23 +69,36 @@ void CheckHugePages(const std::string& root, Findings& findings) {
   const std::string folder = root + "/sys/kernel/mm/transparent_hugepage/";
   const std::string anonymous = Chosen(folder + "enabled");
   const bool anonymous_off = anonymous.empty() || anonymous == "never";
-  findings.push_back({anonymous_off ? Level::kWarn : Level::kOk, "huge pages", anonymous.empty() ? "not offered by this kernel" : anonymous,
-                      anonymous_off ? fmt::format("as root: echo madvise > {}enabled", folder) : ""});
+  findings.push_back(
+      {anonymous_off ? Level::kWarn : Level::kOk, "huge pages",
+       anonymous.empty() ? "not offered by this kernel" : anonymous,
+       anonymous_off ? fmt::format("as root: echo madvise > {}enabled", folder) : ""});
   const std::string shared = Chosen(folder + "shmem_enabled");
-  const bool shared_off = shared != "advise" && shared != "always" && shared != "within_size" && shared != "force";
-  findings.push_back({shared_off ? Level::kWarn : Level::kOk, "huge pages, shared", shared.empty() ? "not offered by this kernel" : shared,
-                      shared_off ? fmt::format("as root: echo advise > {}shmem_enabled; without it weights are read from 4 KiB pages, about a "
-                                               "sixth slower", folder) : ""});
+  const bool shared_off =
+      shared != "advise" && shared != "always" && shared != "within_size" && shared != "force";
+  findings.push_back({shared_off ? Level::kWarn : Level::kOk, "huge pages, shared",
+                      shared.empty() ? "not offered by this kernel" : shared,
+                      shared_off ? fmt::format("as root: echo advise > {}shmem_enabled; without it "
+                                               "weights are read from 4 KiB pages, about a "
+                                               "sixth slower",
+                                               folder)
+                                 : ""});
   const int64_t reserved = MemInfo(root, "HugePages_Total").value_or(0);
   const int64_t page_kb = MemInfo(root, "Hugepagesize").value_or(0);
-  findings.push_back({.subject = "hugetlb pages", .value = fmt::format("{} reserved of {} KiB", reserved, page_kb), .detail = true});
+  findings.push_back({.subject = "hugetlb pages",
+                      .value = fmt::format("{} reserved of {} KiB", reserved, page_kb),
+                      .detail = true});
 }
 
 void CheckSharedMemory(Findings& findings) {
   constexpr size_t kProbeBytes = 1 << 20;
   const auto segment = Segment::Create("kt-doctor", kProbeBytes);
-  findings.push_back({segment.ok() ? Level::kOk : Level::kFail, "shared memory", segment.ok() ? "memfd with seals works" : Message(segment.status()),
-                      segment.ok() ? "" : "the processes exchange weights and rows through memfds: allow memfd_create in the sandbox or raise the memory limit"});
+  findings.push_back({segment.ok() ? Level::kOk : Level::kFail, "shared memory",
+                      segment.ok() ? "memfd with seals works" : Message(segment.status()),
+                      segment.ok()
+                          ? ""
+                          : "the processes exchange weights and rows through memfds: allow "
+                            "memfd_create in the sandbox or raise the memory limit"});
 }
 
 }  // namespace
@@ -88,8 +110,10 @@ void CheckMemory(const DoctorOptions& options, Findings& findings) {
   rlimit memlock{};
   getrlimit(RLIMIT_MEMLOCK, &memlock);
   const bool unlimited = memlock.rlim_cur == RLIM_INFINITY;
-  findings.push_back({.subject = "memlock limit",
-                      .value = unlimited ? "unlimited" : fmt::format("{} KiB (enough without a GPU)", memlock.rlim_cur / 1024)});
+  findings.push_back(
+      {.subject = "memlock limit",
+       .value = unlimited ? "unlimited"
+                          : fmt::format("{} KiB (enough without a GPU)", memlock.rlim_cur / 1024)});
 }
 
 }  // namespace kt::cli

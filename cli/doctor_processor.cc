@@ -35,19 +35,24 @@ void CheckKernels(Findings& findings) {
     std::string& list = has ? present : missing;
     list += (list.empty() ? "" : " ") + flag;
   }
-  findings.push_back({Level::kOk, "CPU features", present.empty() ? "none of those the kernels use" : present});
-  findings.push_back({.subject = "CPU lacks", .value = missing.empty() ? "nothing that the kernels use" : missing, .detail = true});
+  findings.push_back(
+      {Level::kOk, "CPU features", present.empty() ? "none of those the kernels use" : present});
+  findings.push_back({.subject = "CPU lacks",
+                      .value = missing.empty() ? "nothing that the kernels use" : missing,
+                      .detail = true});
 
   const auto selected = SelectIsa();
   if (!selected.ok()) {
-    findings.push_back({Level::kFail, "kernels", Message(selected.status()), "unset KT_FORCE_ISA or name a row that this CPU has"});
+    findings.push_back({Level::kFail, "kernels", Message(selected.status()),
+                        "unset KT_FORCE_ISA or name a row that this CPU has"});
     return;
   }
   for (const FormatKernels& format : kFormats) {
     const Isa row = format.row(*selected);
     const bool slow = row == Isa::kScalar;
-    findings.push_back({slow ? Level::kWarn : Level::kOk, fmt::format("kernels {}", format.format), IsaName(row),
-                        slow ? "plain C++ is many times slower; use a CPU with AVX2, or unset KT_FORCE_ISA" : ""});
+    findings.push_back(
+        {slow ? Level::kWarn : Level::kOk, fmt::format("kernels {}", format.format), IsaName(row),
+         slow ? "plain C++ is many times slower; use a CPU with AVX2, or unset KT_FORCE_ISA" : ""});
   }
 }
 
@@ -55,7 +60,8 @@ void CheckKernels(Findings& findings) {
 int CpusIn(const std::string& file) {
   const auto text = ReadSystemFile(file);
   if (!text) return 0;
-  const std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)> set(hwloc_bitmap_alloc(), &hwloc_bitmap_free);
+  const std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)> set(hwloc_bitmap_alloc(),
+                                                                          &hwloc_bitmap_free);
   if (hwloc_bitmap_list_sscanf(set.get(), std::string(Trim(*text)).c_str()) != 0) return 0;
   return std::max(0, hwloc_bitmap_weight(set.get()));
 }
@@ -71,12 +77,16 @@ void CheckMask(const std::string& root, int allowed, Findings& findings) {
       if (count > 0 && count < in_cpuset) in_cpuset = count, cpuset_file = dir + name;
     }
   }
-  Finding finding{.subject = "allowed CPUs", .value = fmt::format("{} of {} online", allowed, online), .detail = true};
+  Finding finding{.subject = "allowed CPUs",
+                  .value = fmt::format("{} of {} online", allowed, online),
+                  .detail = true};
   if (allowed < online) {
     finding.level = Level::kWarn;
     finding.detail = false;
-    finding.value += in_cpuset < online ? fmt::format("; the cpuset has {} ({})", in_cpuset, cpuset_file) : "";
-    finding.value += allowed < in_cpuset ? "; the affinity mask of this process leaves out the rest" : "";
+    finding.value +=
+        in_cpuset < online ? fmt::format("; the cpuset has {} ({})", in_cpuset, cpuset_file) : "";
+    finding.value +=
+        allowed < in_cpuset ? "; the affinity mask of this process leaves out the rest" : "";
     finding.advice = "start outside of taskset and with a wider cpuset to use the others";
   }
   findings.push_back(finding);
@@ -86,11 +96,15 @@ void CheckCores(const std::string& root, const Topology& machine, Findings& find
   const CpuBudget budget = topology::MeasureCpuBudget(machine, root);
   CheckMask(root, budget.allowed_pus, findings);
   const bool capped = budget.usable_cores < budget.physical_cores;
-  findings.push_back({capped ? Level::kWarn : Level::kOk, "usable cores", topology::Describe(budget),
-                      capped ? "raise the CPU quota of the container or unit to use the other cores" : ""});
-  findings.push_back({.subject = "default threads", .value = fmt::format("--kt-cpuinfer {}", topology::DefaultCpuThreads(budget)), .detail = true});
+  findings.push_back(
+      {capped ? Level::kWarn : Level::kOk, "usable cores", topology::Describe(budget),
+       capped ? "raise the CPU quota of the container or unit to use the other cores" : ""});
+  findings.push_back({.subject = "default threads",
+                      .value = fmt::format("--kt-cpuinfer {}", topology::DefaultCpuThreads(budget)),
+                      .detail = true});
   if (const int64_t throttled = topology::ThrottleCount(budget); throttled > 0) {
-    findings.push_back({Level::kWarn, "CPU throttling", fmt::format("{} periods so far ({})", throttled, budget.quota->stat_file),
+    findings.push_back({Level::kWarn, "CPU throttling",
+                        fmt::format("{} periods so far ({})", throttled, budget.quota->stat_file),
                         "if this grows while serving, lower --kt-cpuinfer or raise the quota"});
   }
 }
@@ -99,16 +113,21 @@ void CheckNuma(const Topology& machine, Findings& findings) {
   int with_cores = 0;
   for (const topology::NumaNode& node : machine.nodes()) {
     Finding finding{.subject = fmt::format("NUMA node {}", node.id),
-                    .value = fmt::format("{} usable cores, {}", node.cores.size(), Size(static_cast<double>(node.memory_bytes)))};
+                    .value = fmt::format("{} usable cores, {}", node.cores.size(),
+                                         Size(static_cast<double>(node.memory_bytes)))};
     if (!node.cores.empty()) ++with_cores;
     if (!node.cores.empty() && node.memory_bytes == 0) {
       finding.level = Level::kWarn;
-      finding.advice = "its cores read all weights from another node; fill its memory slots or leave it out with --kt-numa-nodes";
+      finding.advice =
+          "its cores read all weights from another node; fill its memory slots or leave it out "
+          "with --kt-numa-nodes";
     }
     findings.push_back(finding);
   }
-  findings.push_back({.subject = "expert workers", .value = fmt::format("--kt-threadpool-count {} (one per NUMA node with cores)", with_cores),
-                      .detail = true});
+  findings.push_back(
+      {.subject = "expert workers",
+       .value = fmt::format("--kt-threadpool-count {} (one per NUMA node with cores)", with_cores),
+       .detail = true});
 }
 
 }  // namespace
@@ -120,9 +139,11 @@ void CheckProcessor(const DoctorOptions& options, const Topology& machine, Findi
   CheckNuma(machine, findings);
   std::string caches;
   for (const topology::Cache& cache : machine.caches()) {
-    caches += fmt::format("{}L{} {} x {} KiB", caches.empty() ? "" : ", ", cache.level, cache.instances, cache.bytes / 1024);
+    caches += fmt::format("{}L{} {} x {} KiB", caches.empty() ? "" : ", ", cache.level,
+                          cache.instances, cache.bytes / 1024);
   }
-  findings.push_back({.subject = "caches", .value = caches.empty() ? "not known" : caches, .detail = true});
+  findings.push_back(
+      {.subject = "caches", .value = caches.empty() ? "not known" : caches, .detail = true});
 }
 
 }  // namespace kt::cli

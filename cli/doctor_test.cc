@@ -36,20 +36,24 @@ const Finding* Find(const std::vector<Finding>& findings, const std::string& sub
 // The finding that must be there.
 Finding Get(const std::vector<Finding>& findings, const std::string& subject) {
   const Finding* finding = Find(findings, subject);
-  if (finding == nullptr) ADD_FAILURE() << "no finding '" << subject << "' in\n" << FormatTable(findings, true);
+  if (finding == nullptr)
+    ADD_FAILURE() << "no finding '" << subject << "' in\n" << FormatTable(findings, true);
   return finding == nullptr ? Finding{} : *finding;
 }
 
 class DoctorTest : public testing::Test {
  protected:
   DoctorTest() {
-    root_.Write("/proc/meminfo", "MemTotal:       67108864 kB\nMemAvailable:   33554432 kB\nHugePages_Total:       3\nHugepagesize:       2048 kB\n");
+    root_.Write("/proc/meminfo",
+                "MemTotal:       67108864 kB\nMemAvailable:   33554432 kB\nHugePages_Total:       "
+                "3\nHugepagesize:       2048 kB\n");
     root_.Write("/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
     root_.Write("/proc/self/cgroup", "0::/box\n");
     root_.Write("/sys/fs/cgroup/box/cpu.max", "max 100000\n");
     root_.Write("/sys/devices/system/cpu/online", "0-15\n");
     root_.Write("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
-    root_.Write("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always within_size [advise] never deny force\n");
+    root_.Write("/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+                "always within_size [advise] never deny force\n");
     options_.root = root_.path();
     options_.port = FreePort();
   }
@@ -69,7 +73,8 @@ TEST_F(DoctorTest, AHealthyMachineHasNoComplaintAboutCoresAndMemory) {
   EXPECT_EQ(Get(findings, "usable cores").level, Level::kOk);
   EXPECT_EQ(Get(findings, "default threads").value, "--kt-cpuinfer 7");
   EXPECT_EQ(Get(findings, "NUMA node 1").value, "4 usable cores, 1.0 GiB");
-  EXPECT_EQ(Get(findings, "expert workers").value, "--kt-threadpool-count 2 (one per NUMA node with cores)");
+  EXPECT_EQ(Get(findings, "expert workers").value,
+            "--kt-threadpool-count 2 (one per NUMA node with cores)");
   EXPECT_EQ(Get(findings, "memory").value, "64.0 GiB in all, 32.0 GiB available");
   EXPECT_EQ(Get(findings, "huge pages, shared").level, Level::kOk);
   EXPECT_EQ(Get(findings, "hugetlb pages").value, "3 reserved of 2048 KiB");
@@ -84,16 +89,21 @@ TEST_F(DoctorTest, SaysWhatLimitsTheCores) {
   root_.Write("/sys/fs/cgroup/box/cpuset.cpus.effective", "0-7\n");
   const auto findings = Run(Machine("two_nodes_smt", "0-5"));
   EXPECT_EQ(Get(findings, "usable cores").level, Level::kWarn);
-  EXPECT_THAT(Get(findings, "usable cores").value, AllOf(HasSubstr("2 of 3 cores"), HasSubstr("quota of 2.50 CPUs in"), HasSubstr("cpu.max")));
+  EXPECT_THAT(
+      Get(findings, "usable cores").value,
+      AllOf(HasSubstr("2 of 3 cores"), HasSubstr("quota of 2.50 CPUs in"), HasSubstr("cpu.max")));
   EXPECT_THAT(Get(findings, "CPU throttling").value, HasSubstr("12 periods"));
-  EXPECT_THAT(Get(findings, "allowed CPUs").value, AllOf(HasSubstr("6 of 16 online"), HasSubstr("the cpuset has 8"), HasSubstr("affinity mask")));
+  EXPECT_THAT(Get(findings, "allowed CPUs").value,
+              AllOf(HasSubstr("6 of 16 online"), HasSubstr("the cpuset has 8"),
+                    HasSubstr("affinity mask")));
 }
 
 TEST_F(DoctorTest, MemoryLimitHugePagesAndCpuOnlyNodes) {
   root_.Write("/sys/fs/cgroup/box/memory.max", "1073741824\n");
   root_.Write("/sys/fs/cgroup/box/memory.current", "0\n");
   root_.Write("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
-  root_.Write("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always within_size advise [never] deny force\n");
+  root_.Write("/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+              "always within_size advise [never] deny force\n");
   const auto findings = Run(Machine("odd_nodes"));
   EXPECT_THAT(Get(findings, "memory limit").value, HasSubstr("1.0 GiB in"));
   EXPECT_EQ(Get(findings, "memory").level, Level::kWarn);
@@ -126,7 +136,8 @@ TEST_F(DoctorTest, NamesWhoHoldsThePort) {
   EXPECT_EQ(port.value, fmt::format("in use by doctor_test (process {})", getpid()));
   options_.host = "192.0.2.1";
   options_.port = FreePort();
-  EXPECT_EQ(Get(Run(Machine("one_node")), fmt::format("port {}", options_.port)).level, Level::kFail);  // not an address of this machine
+  EXPECT_EQ(Get(Run(Machine("one_node")), fmt::format("port {}", options_.port)).level,
+            Level::kFail);  // not an address of this machine
 }
 
 TEST_F(DoctorTest, DeviceFilesWithoutADriverAreAWarning) {
@@ -145,7 +156,8 @@ TEST_F(DoctorTest, AMissingModelFails) {
 
 TEST_F(DoctorTest, PredictsAModelsMemoryAndRefusesUnservedQuantisation) {
   const std::string fixtures = KT_SOURCE_DIR "/../shared/fixtures";
-  if (!std::filesystem::exists(fixtures + "/qwen3_moe-fp8")) GTEST_SKIP() << "no fixtures beside the source folder";
+  if (!std::filesystem::exists(fixtures + "/qwen3_moe-fp8"))
+    GTEST_SKIP() << "no fixtures beside the source folder";
   options_.model_dir = fixtures + "/qwen3_moe";
   auto findings = Run(Machine("one_node"));
   EXPECT_EQ(Get(findings, "weights").level, Level::kOk);
@@ -159,8 +171,11 @@ TEST_F(DoctorTest, PredictsAModelsMemoryAndRefusesUnservedQuantisation) {
 }
 
 TEST(DoctorFormatTest, TableHidesDetailsAndCountsLevels) {
-  const std::vector<Finding> findings = {{Level::kOk, "a", "one", "", true}, {Level::kWarn, "bb", "two", "do this"}, {Level::kFail, "c", "three", ""}};
-  EXPECT_EQ(FormatTable(findings, false), "warn  bb  two\n          -> do this\nFAIL  c   three\n1 failed, 1 warnings\n");
+  const std::vector<Finding> findings = {{Level::kOk, "a", "one", "", true},
+                                         {Level::kWarn, "bb", "two", "do this"},
+                                         {Level::kFail, "c", "three", ""}};
+  EXPECT_EQ(FormatTable(findings, false),
+            "warn  bb  two\n          -> do this\nFAIL  c   three\n1 failed, 1 warnings\n");
   EXPECT_THAT(FormatTable(findings, true), HasSubstr("ok    a   one\n"));
   const auto json = ParseJson(FormatJson(findings));
   ASSERT_TRUE(json.ok());

@@ -12,8 +12,11 @@ const std::vector<EnvironmentVariable>& EnvironmentTable() {
   constexpr char kForceIsa[] = "use KT_FORCE_ISA";
   constexpr char kNoHub[] = "nothing is downloaded; give the model's directory";
   static const std::vector<EnvironmentVariable>& table = *new std::vector<EnvironmentVariable>{
-      {"KT_FORCE_ISA", true, "Kernels of the CPU experts: one row of `kt doctor`'s table; refused when the CPU lacks it"},
-      {"KT_EXEC_PREFIX", true, "Words put before the command of every process, for an emulator: `qemu-x86_64 -cpu Haswell`"},
+      {"KT_FORCE_ISA", true,
+       "Kernels of the CPU experts: one row of `kt doctor`'s table; refused when the CPU lacks it"},
+      {"KT_EXEC_PREFIX", true,
+       "Words put before the command of every process, for an emulator: `qemu-x86_64 -cpu "
+       "Haswell`"},
       {"XDG_RUNTIME_DIR", true, "Place of the run's private directory; else `/tmp`"},
       {"HWLOC_XMLFILE", true, "Another machine's topology, for tests"},
       {"KT_KERNEL_CPU_VARIANT", false, kForceIsa},
@@ -30,7 +33,8 @@ const std::vector<EnvironmentVariable>& EnvironmentTable() {
       {"SGLANG_KT_BYPASS_GPU_MOE", false, "use --kt-num-gpu-experts 0"},
       {"SGLANG_KT_LORA_CACHE_DIR", false, "LoRA is not built yet"},
       {"SGLANG_KT_GLM5_NEXT_FP8_TRANSPORT", false, "nothing is computed in FP8"},
-      {"SGLANG_EXPERT_DISTRIBUTION_RECORDER_DIR", false, "recording of expert statistics is not built yet"},
+      {"SGLANG_EXPERT_DISTRIBUTION_RECORDER_DIR", false,
+       "recording of expert statistics is not built yet"},
       {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION", false, "use /health_generate"},
       {"SGLANG_DSV4_MODE", false, "that model is not built yet"},
       {"SGLANG_DSV4_2604_SUBMODE", false, "that model is not built yet"},
@@ -49,15 +53,18 @@ std::vector<std::string> EnvironmentNotes() {
   std::vector<std::string> notes;
   for (const EnvironmentVariable& variable : EnvironmentTable()) {
     if (variable.honoured || std::getenv(variable.name.c_str()) == nullptr) continue;
-    notes.push_back(fmt::format("environment variable {} has no effect here: {}", variable.name, variable.text));
+    notes.push_back(fmt::format("environment variable {} has no effect here: {}", variable.name,
+                                variable.text));
   }
   return notes;
 }
 
 std::string EnvironmentMarkdown() {
-  std::string text = "\n### Environment\n\n| variable | meaning or reason | here |\n| --- | --- | --- |\n";
+  std::string text =
+      "\n### Environment\n\n| variable | meaning or reason | here |\n| --- | --- | --- |\n";
   for (const EnvironmentVariable& variable : EnvironmentTable()) {
-    text += fmt::format("| `{}` | {} | {} |\n", variable.name, variable.text, variable.honoured ? "works" : "without effect, logged when set");
+    text += fmt::format("| `{}` | {} | {} |\n", variable.name, variable.text,
+                        variable.honoured ? "works" : "without effect, logged when set");
   }
   return text;
 }

@@ -28,9 +28,14 @@ class FakeConnection {
 
   void Send(std::string_view bytes) const { send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
   void SendJson(int status, std::string_view json) const {
-    Send(fmt::format("HTTP/1.1 {} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}", status, json.size(), json));
+    Send(fmt::format(
+        "HTTP/1.1 {} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}", status,
+        json.size(), json));
   }
-  void StartEvents() const { Send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"); }
+  void StartEvents() const {
+    Send(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
+  }
   void SendEvent(std::string_view data) const {
     const std::string event = fmt::format("data: {}\n\n", data);
     Send(fmt::format("{:x}\r\n{}\r\n", event.size(), event));
@@ -50,7 +55,8 @@ class FakeConnection {
 
 class FakeHttpServer {
  public:
-  // `handler` is called for one request after the other, on the server's thread; the connection is closed when it returns.
+  // `handler` is called for one request after the other, on the server's thread; the connection is
+  // closed when it returns.
   explicit FakeHttpServer(std::function<void(const FakeConnection&)> handler)
       : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), handler_(std::move(handler)) {
     sockaddr_in address{};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flags of `kt run`, in one table: the parser, --help and the table of docs/flags.md are made from it.
+// The flags of `kt run`, in one table: the parser, --help and the table of docs/flags.md are made
+// from it.
 #ifndef KT_CLI_FLAGS_H_
 #define KT_CLI_FLAGS_H_
 
 #include <CLI/CLI.hpp>
-
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -23,20 +23,22 @@ enum class FlagUse {
   kRefused,   // not built yet
 };
 
-using FlagTarget = std::variant<std::monostate, bool RunOptions::*, int64_t RunOptions::*, double RunOptions::*, std::string RunOptions::*,
-                                std::vector<int64_t> RunOptions::*>;
+using FlagTarget =
+    std::variant<std::monostate, bool RunOptions::*, int64_t RunOptions::*, double RunOptions::*,
+                 std::string RunOptions::*, std::vector<int64_t> RunOptions::*>;
 
 struct Flag {
-  std::string section;         // heading in --help and docs
-  std::string names;           // "--port,-p"; a name without dashes is positional
-  std::string value;           // placeholder ("N", "N..." for several); empty: a switch
-  FlagTarget target;           // none for flags without effect
-  std::string default_text;    // for the docs; empty: none
+  std::string section;       // heading in --help and docs
+  std::string names;         // "--port,-p"; a name without dashes is positional
+  std::string value;         // placeholder ("N", "N..." for several); empty: a switch
+  FlagTarget target;         // none for flags without effect
+  std::string default_text;  // for the docs; empty: none
   FlagUse use;
-  std::string text;            // what it does; why it has no effect; what is missing
-  double min = 0, max = 0;     // of numbers
-  std::vector<std::string> supported = {};  // if not empty, all other values are refused as not built yet
-  std::vector<std::string> choices = {};    // if not empty, all other values are wrong
+  std::string text;         // what it does; why it has no effect; what is missing
+  double min = 0, max = 0;  // of numbers
+  std::vector<std::string> supported =
+      {};  // if not empty, all other values are refused as not built yet
+  std::vector<std::string> choices = {};  // if not empty, all other values are wrong
 };
 
 const std::vector<Flag>& FlagTable();
@@ -50,8 +52,9 @@ class RunFlags {
   // Adds every flag to `command`, which outlives this.
   explicit RunFlags(CLI::App* command);
 
-  // After CLI11 has parsed the command line: reads the file of --config (the command line wins), checks and converts all values.
-  // InvalidArgument: one sentence with flag, value and what is allowed. Unimplemented: one sentence with all flags that are not built yet.
+  // After CLI11 has parsed the command line: reads the file of --config (the command line wins),
+  // checks and converts all values. InvalidArgument: one sentence with flag, value and what is
+  // allowed. Unimplemented: one sentence with all flags that are not built yet.
   absl::StatusOr<RunOptions> Read();
 
  private:

@@ -67,9 +67,11 @@ TEST(FlagsTest, DefaultsAndPositionalModel) {
 }
 
 TEST(FlagsTest, ValuesOfEveryKind) {
-  absl::StatusOr<RunOptions> options = Parse(Words(
-      "m --port 8080 -H 0.0.0.0 --kt-method bf16 --kt-gpu-experts-ratio 0.5 --enable-mixed-chunk --chunked-prefill-size -1 --kt-numa-nodes 0 1 "
-      "--kt-threadpool-count 2 --activation-dtype float32 --log-level debug --random-seed 9007199254740991"));
+  absl::StatusOr<RunOptions> options =
+      Parse(Words("m --port 8080 -H 0.0.0.0 --kt-method bf16 --kt-gpu-experts-ratio 0.5 "
+                  "--enable-mixed-chunk --chunked-prefill-size -1 --kt-numa-nodes 0 1 "
+                  "--kt-threadpool-count 2 --activation-dtype float32 --log-level debug "
+                  "--random-seed 9007199254740991"));
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->port, 8080);
   EXPECT_EQ(options->host, "0.0.0.0");
@@ -86,38 +88,57 @@ TEST(FlagsTest, WrongValuesNameFlagValueAndRange) {
   EXPECT_EQ(ParseError("m --port 65536"), "--port 65536: must be a whole number from 0 to 65535");
   EXPECT_EQ(ParseError("m --port abc"), "--port abc: must be a whole number from 0 to 65535");
   EXPECT_EQ(ParseError("m --port 12x"), "--port 12x: must be a whole number from 0 to 65535");
-  EXPECT_EQ(ParseError("m --kt-cpuinfer 0"), "--kt-cpuinfer 0: must be a whole number from 1 to 65536");
-  EXPECT_EQ(ParseError("m --kt-gpu-experts-ratio nan"), "--kt-gpu-experts-ratio nan: must be a number from 0 to 1");
-  EXPECT_EQ(ParseError("m --log-level loud"), "--log-level loud: must be one of trace, debug, info, warning, error");
-  EXPECT_EQ(ParseError("m --max-total-tokens 99999999999999999999"),
-            "--max-total-tokens 99999999999999999999: must be a whole number from 16 to 2147483647");
+  EXPECT_EQ(ParseError("m --kt-cpuinfer 0"),
+            "--kt-cpuinfer 0: must be a whole number from 1 to 65536");
+  EXPECT_EQ(ParseError("m --kt-gpu-experts-ratio nan"),
+            "--kt-gpu-experts-ratio nan: must be a number from 0 to 1");
+  EXPECT_EQ(ParseError("m --log-level loud"),
+            "--log-level loud: must be one of trace, debug, info, warning, error");
+  EXPECT_EQ(
+      ParseError("m --max-total-tokens 99999999999999999999"),
+      "--max-total-tokens 99999999999999999999: must be a whole number from 16 to 2147483647");
   EXPECT_THAT(ParseError("m --no-such-flag 1"), HasSubstr("--no-such-flag"));
   EXPECT_THAT(ParseError("m --port"), HasSubstr("--port"));
 }
 
-TEST(FlagsTest, TheLastOfRepeatedFlagsHolds) { EXPECT_EQ(Parse(Words("m --port 1 --port 2"))->port, 2); }
+TEST(FlagsTest, TheLastOfRepeatedFlagsHolds) {
+  EXPECT_EQ(Parse(Words("m --port 1 --port 2"))->port, 2);
+}
 
 TEST(FlagsTest, AllThatIsNotBuiltYetIsNamedInOneSentence) {
-  absl::StatusOr<RunOptions> options = Parse(Words("m --tp 8 --kt-method FP8 --tool-call-parser glm47 --kt-gpu-prefill-token-threshold 1024"));
+  absl::StatusOr<RunOptions> options = Parse(Words(
+      "m --tp 8 --kt-method FP8 --tool-call-parser glm47 --kt-gpu-prefill-token-threshold 1024"));
   EXPECT_EQ(options.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(Message(options.status()),
-            "not built yet: --kt-method FP8 (supported: BF16), --kt-gpu-prefill-token-threshold 1024 (layerwise prefill; 0 is off), "
-            "--tensor-parallel-size 8 (more than one rank), --tool-call-parser glm47 (parsing of tool calls); leave them out");
-  EXPECT_TRUE(Parse(Words("m --tp 1 --kt-gpu-prefill-token-threshold 0 --kt-max-deferred-experts-per-token 0 --schedule-policy fcfs")).ok());
+            "not built yet: --kt-method FP8 (supported: BF16), --kt-gpu-prefill-token-threshold "
+            "1024 (layerwise prefill; 0 is off), "
+            "--tensor-parallel-size 8 (more than one rank), --tool-call-parser glm47 (parsing of "
+            "tool calls); leave them out");
+  EXPECT_TRUE(Parse(Words("m --tp 1 --kt-gpu-prefill-token-threshold 0 "
+                          "--kt-max-deferred-experts-per-token 0 --schedule-policy fcfs"))
+                  .ok());
 }
 
 TEST(FlagsTest, FlagsWithoutEffectGiveTheReason) {
-  absl::StatusOr<RunOptions> options = Parse(Words("m --trust-remote-code --attention-backend flashinfer --cuda-graph-bs 1 2 4"));
+  absl::StatusOr<RunOptions> options =
+      Parse(Words("m --trust-remote-code --attention-backend flashinfer --cuda-graph-bs 1 2 4"));
   ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_THAT(options->notes, ElementsAre("--trust-remote-code has no effect here: no code of a model is ever run",
-                                          HasSubstr("--attention-backend has no effect here"), HasSubstr("--cuda-graph-bs")));
+  EXPECT_THAT(options->notes,
+              ElementsAre("--trust-remote-code has no effect here: no code of a model is ever run",
+                          HasSubstr("--attention-backend has no effect here"),
+                          HasSubstr("--cuda-graph-bs")));
   EXPECT_THAT(Parse(Words("m --trust-remote-code=false"))->notes, IsEmpty());
 }
 
 TEST(FlagsTest, ConfigFileInEachFormAndTheCommandLineWins) {
-  for (const std::string& text : {std::string(R"({"port": 1234, "host": "0.0.0.0", "enable-mixed-chunk": true, "kt-numa-nodes": [0, 1]})"),
-                                  std::string("port = 1234\nhost = \"0.0.0.0\"\nenable-mixed-chunk = true\nkt-numa-nodes = [0, 1]\n"),
-                                  std::string("[run]\nport=1234\nhost=0.0.0.0\nenable-mixed-chunk=true\nkt-numa-nodes=0 1\n")}) {
+  for (
+      const std::string& text :
+      {std::string(
+           R"({"port": 1234, "host": "0.0.0.0", "enable-mixed-chunk": true, "kt-numa-nodes": [0, 1]})"),
+       std::string(
+           "port = 1234\nhost = \"0.0.0.0\"\nenable-mixed-chunk = true\nkt-numa-nodes = [0, 1]\n"),
+       std::string(
+           "[run]\nport=1234\nhost=0.0.0.0\nenable-mixed-chunk=true\nkt-numa-nodes=0 1\n")}) {
     absl::StatusOr<RunOptions> options = Parse({"m", "--config", WriteFile(text), "--host", "::1"});
     ASSERT_TRUE(options.ok()) << options.status() << "\n" << text;
     EXPECT_EQ(options->port, 1234);
@@ -129,22 +150,28 @@ TEST(FlagsTest, ConfigFileInEachFormAndTheCommandLineWins) {
 }
 
 TEST(FlagsTest, BadConfigFilesAreNamed) {
-  auto error = [](const std::string& text) { return Message(Parse({"m", "--config", WriteFile(text)}).status()); };
+  auto error = [](const std::string& text) {
+    return Message(Parse({"m", "--config", WriteFile(text)}).status());
+  };
   EXPECT_THAT(error(R"({"prot": 1})"), HasSubstr("there is no flag --prot"));
   EXPECT_THAT(error(R"({"port": {}})"), HasSubstr("port"));
   EXPECT_THAT(error(R"({"port": )"), HasSubstr("flags_test.conf"));
   EXPECT_THAT(error("[server]\nport = 1\n"), HasSubstr("[server]"));
   EXPECT_THAT(error("port = 70000\n"), HasSubstr("--port 70000"));
-  EXPECT_THAT(Message(Parse({"m", "--config", "/nonexistent"}).status()), HasSubstr("/nonexistent"));
+  EXPECT_THAT(Message(Parse({"m", "--config", "/nonexistent"}).status()),
+              HasSubstr("/nonexistent"));
 }
 
 TEST(FlagsTest, NamesAreUniqueAndEveryRowSaysSomething) {
   std::set<std::string> names;
   for (const Flag& flag : FlagTable()) {
     std::istringstream stream(flag.names);
-    for (std::string name; std::getline(stream, name, ',');) EXPECT_TRUE(names.insert(name).second) << name;
+    for (std::string name; std::getline(stream, name, ',');)
+      EXPECT_TRUE(names.insert(name).second) << name;
     EXPECT_FALSE(flag.text.empty()) << flag.names;
-    EXPECT_EQ(flag.use == FlagUse::kWorks && std::holds_alternative<std::monostate>(flag.target), false) << flag.names;
+    EXPECT_EQ(flag.use == FlagUse::kWorks && std::holds_alternative<std::monostate>(flag.target),
+              false)
+        << flag.names;
   }
 }
 
@@ -154,14 +181,16 @@ TEST(FlagsTest, DocsHaveTheTable) {
   size_t begin = docs.find(kBegin);
   ASSERT_NE(begin, std::string::npos);
   EXPECT_EQ(docs.substr(begin + sizeof(kBegin) - 1), FlagsMarkdown() + EnvironmentMarkdown())
-      << "replace what follows the mark in docs/flags.md with the output of kt run --print-flags-table";
+      << "replace what follows the mark in docs/flags.md with the output of kt run "
+         "--print-flags-table";
 }
 
 class ReferenceTest : public ::testing::Test {
  protected:
   void SetUp() override {
     reference_ = ReadText(KT_SOURCE_DIR "/../shared/reference/cli_and_flags.md");
-    if (reference_.empty()) GTEST_SKIP() << "the reference of flag names is not beside the source tree";
+    if (reference_.empty())
+      GTEST_SKIP() << "the reference of flag names is not beside the source tree";
     std::istringstream stream;
     for (const Flag& flag : FlagTable()) {
       stream = std::istringstream(flag.names);
@@ -193,10 +222,12 @@ TEST_F(ReferenceTest, EveryEnvironmentVariableIsInTheTable) {
   std::set<std::string> known;
   for (const EnvironmentVariable& variable : EnvironmentTable()) known.insert(variable.name);
   std::regex name("`([A-Z][A-Z0-9_]+)");
-  for (std::sregex_iterator it(text.begin(), text.end(), name), end; it != end; ++it) EXPECT_TRUE(known.count((*it)[1])) << (*it)[1];
+  for (std::sregex_iterator it(text.begin(), text.end(), name), end; it != end; ++it)
+    EXPECT_TRUE(known.count((*it)[1])) << (*it)[1];
 }
 
-// The launch lines of the tutorials: every flag is known, and what is refused is refused in one sentence.
+// The launch lines of the tutorials: every flag is known, and what is refused is refused in one
+// sentence.
 TEST(TutorialsTest, LaunchLinesAreUnderstood) {
   std::string text = ReadText(KT_SOURCE_DIR "/../shared/seeds/000_398458c6a017c6aa.txt");
   if (text.empty()) GTEST_SKIP() << "the tutorials are not beside the source tree";
@@ -206,18 +237,23 @@ TEST(TutorialsTest, LaunchLinesAreUnderstood) {
   for (std::sregex_iterator it(text.begin(), text.end(), launch), end; it != end; ++it, ++lines) {
     absl::StatusOr<RunOptions> options = Parse(Words((*it)[1]));
     EXPECT_EQ(options.status().code(), absl::StatusCode::kUnimplemented) << options.status();
-    EXPECT_THAT(Message(options.status()), AllOf(HasSubstr("--tensor-parallel-size 8"), Not(HasSubstr("\n"))));
+    EXPECT_THAT(Message(options.status()),
+                AllOf(HasSubstr("--tensor-parallel-size 8"), Not(HasSubstr("\n"))));
   }
   EXPECT_EQ(lines, 3);
 }
 
 // The same line on a machine without GPUs, with what is not built yet left out.
 TEST(TutorialsTest, Bf16LineWithoutRefusedFlagsStarts) {
-  absl::StatusOr<RunOptions> options = Parse(Words(
-      "--host 0.0.0.0 --port 30000 --model /path/to/GLM-4.7/ --kt-weight-path /path/to/GLM-4.7/ --kt-cpuinfer 100 --kt-threadpool-count 2 "
-      "--kt-num-gpu-experts 15 --kt-method BF16 --kt-enable-dynamic-expert-update --attention-backend flashinfer --mem-fraction-static 0.80 "
-      "--chunked-prefill-size 16384 --max-running-requests 2 --max-total-tokens 32768 --trust-remote-code --served-model-name GLM-4.7 "
-      "--enable-mixed-chunk --tensor-parallel-size 1 --enable-p2p-check --disable-shared-experts-fusion --watchdog-timeout 3000"));
+  absl::StatusOr<RunOptions> options =
+      Parse(Words("--host 0.0.0.0 --port 30000 --model /path/to/GLM-4.7/ --kt-weight-path "
+                  "/path/to/GLM-4.7/ --kt-cpuinfer 100 --kt-threadpool-count 2 "
+                  "--kt-num-gpu-experts 15 --kt-method BF16 --kt-enable-dynamic-expert-update "
+                  "--attention-backend flashinfer --mem-fraction-static 0.80 "
+                  "--chunked-prefill-size 16384 --max-running-requests 2 --max-total-tokens 32768 "
+                  "--trust-remote-code --served-model-name GLM-4.7 "
+                  "--enable-mixed-chunk --tensor-parallel-size 1 --enable-p2p-check "
+                  "--disable-shared-experts-fusion --watchdog-timeout 3000"));
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->notes.size(), 6u);
   EXPECT_EQ(options->watchdog_timeout_s, 3000);

@@ -31,7 +31,8 @@ constexpr size_t kEventBytesMax = size_t{16} << 20;
 
 class Deadline {
  public:
-  explicit Deadline(int timeout_ms) : forever_(timeout_ms < 0), end_(Clock::now() + std::chrono::milliseconds(timeout_ms)) {}
+  explicit Deadline(int timeout_ms)
+      : forever_(timeout_ms < 0), end_(Clock::now() + std::chrono::milliseconds(timeout_ms)) {}
   int LeftMs() const {
     if (forever_) return -1;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_ - Clock::now()).count();
@@ -68,7 +69,8 @@ class Connection {
       } else if (errno == EAGAIN) {
         KT_RETURN_IF_ERROR(Await(POLLOUT, deadline));
       } else if (errno == EPIPE || errno == ECONNRESET) {
-        return absl::OkStatus();  // the server answered before it read everything: its answer says why
+        return absl::OkStatus();  // the server answered before it read everything: its answer says
+                                  // why
       } else if (errno != EINTR) {
         return Unavailable("send: {}", std::strerror(errno));
       }
@@ -82,7 +84,8 @@ class Connection {
       KT_RETURN_IF_ERROR(Await(POLLIN, deadline));
       const ssize_t received = recv(fd_.get(), data, size, 0);
       if (received >= 0) return static_cast<size_t>(received);
-      if (errno != EAGAIN && errno != EINTR) return Unavailable("connection lost: {}", std::strerror(errno));
+      if (errno != EAGAIN && errno != EINTR)
+        return Unavailable("connection lost: {}", std::strerror(errno));
     }
   }
 
@@ -113,7 +116,9 @@ absl::StatusOr<Connection> Connect(const HttpClientOptions& options) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
-  if (const int error = getaddrinfo(options.host.c_str(), std::to_string(options.port).c_str(), &hints, &list); error != 0) {
+  if (const int error =
+          getaddrinfo(options.host.c_str(), std::to_string(options.port).c_str(), &hints, &list);
+      error != 0) {
     return Unavailable("host '{}': {}", options.host, gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(list, &freeaddrinfo);
@@ -143,17 +148,20 @@ absl::StatusOr<HttpResponse> HttpClient::Get(const std::string& path, int timeou
   return Exchange("GET", path, "", nullptr, timeout_ms);
 }
 
-absl::StatusOr<HttpResponse> HttpClient::Post(const std::string& path, const std::string& json, int timeout_ms) {
+absl::StatusOr<HttpResponse> HttpClient::Post(const std::string& path, const std::string& json,
+                                              int timeout_ms) {
   return Exchange("POST", path, json, nullptr, timeout_ms);
 }
 
-absl::StatusOr<HttpResponse> HttpClient::PostStreaming(const std::string& path, const std::string& json,
-                                                       const std::function<bool(std::string_view)>& on_data, int timeout_ms) {
+absl::StatusOr<HttpResponse> HttpClient::PostStreaming(
+    const std::string& path, const std::string& json,
+    const std::function<bool(std::string_view)>& on_data, int timeout_ms) {
   return Exchange("POST", path, json, on_data, timeout_ms);
 }
 
-absl::StatusOr<HttpResponse> HttpClient::Exchange(std::string_view method, const std::string& path, const std::string& body,
-                                                  const std::function<bool(std::string_view)>& on_data, int timeout_ms) {
+absl::StatusOr<HttpResponse> HttpClient::Exchange(
+    std::string_view method, const std::string& path, const std::string& body,
+    const std::function<bool(std::string_view)>& on_data, int timeout_ms) {
   if (!IsHeaderSafe(options_.host) || !IsHeaderSafe(options_.api_key)) {
     return InvalidArgument("host and API key: only printable ASCII without spaces can be sent");
   }
@@ -162,12 +170,17 @@ absl::StatusOr<HttpResponse> HttpClient::Exchange(std::string_view method, const
   const Connection& connection = *connected;
   const Deadline deadline(timeout_ms);
 
-  std::string request = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nAccept: application/json, text/event-stream\r\nConnection: close\r\n",
-                                    method, path, HostField(options_));
-  if (!options_.api_key.empty()) request += fmt::format("Authorization: Bearer {}\r\n", options_.api_key);
-  if (method == "POST") request += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", body.size());
+  std::string request = fmt::format(
+      "{} {} HTTP/1.1\r\nHost: {}\r\nAccept: application/json, text/event-stream\r\nConnection: "
+      "close\r\n",
+      method, path, HostField(options_));
+  if (!options_.api_key.empty())
+    request += fmt::format("Authorization: Bearer {}\r\n", options_.api_key);
+  if (method == "POST")
+    request += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", body.size());
   request += "\r\n" + body;
-  if (const absl::Status sent = connection.SendAll(request, deadline); !sent.ok()) return Annotate(sent, address());
+  if (const absl::Status sent = connection.SendAll(request, deadline); !sent.ok())
+    return Annotate(sent, address());
 
   http::response_parser<http::string_body> parser;
   parser.eager(true);
@@ -185,7 +198,8 @@ absl::StatusOr<HttpResponse> HttpClient::Exchange(std::string_view method, const
     boost::system::error_code error;
     if (*received == 0) {
       parser.put_eof(error);
-      if (error || !parser.is_done()) return Unavailable("{}: connection closed before the answer was complete", address());
+      if (error || !parser.is_done())
+        return Unavailable("{}: connection closed before the answer was complete", address());
       break;
     }
     pending.append(chunk, *received);
@@ -196,7 +210,8 @@ absl::StatusOr<HttpResponse> HttpClient::Exchange(std::string_view method, const
       if (error) return DataLoss("{}: not a valid HTTP answer: {}", address(), error.message());
     }
     std::string& content = parser.get().body();
-    if (on_data && parser.is_header_done() && parser.get().result_int() == 200 && !content.empty()) {
+    if (on_data && parser.is_header_done() && parser.get().result_int() == 200 &&
+        !content.empty()) {
       if (!on_data(content)) break;
       content.clear();
     }
@@ -207,11 +222,13 @@ absl::StatusOr<HttpResponse> HttpClient::Exchange(std::string_view method, const
   return response;
 }
 
-absl::Status SseParser::Feed(std::string_view bytes, const std::function<void(const std::string&)>& on_event) {
+absl::Status SseParser::Feed(std::string_view bytes,
+                             const std::function<void(const std::string&)>& on_event) {
   for (const char c : bytes) {
     if (c != '\n') {
       line_ += c;
-      if (line_.size() + data_.size() > kEventBytesMax) return ResourceExhausted("event stream: an event is above {} bytes", kEventBytesMax);
+      if (line_.size() + data_.size() > kEventBytesMax)
+        return ResourceExhausted("event stream: an event is above {} bytes", kEventBytesMax);
       continue;
     }
     if (!line_.empty() && line_.back() == '\r') line_.pop_back();

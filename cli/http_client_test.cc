@@ -36,7 +36,8 @@ TEST(HttpClientTest, GetReturnsStatusTypeAndBody) {
 }
 
 TEST(HttpClientTest, PostSendsTheBodyAndReadsChunksHoweverTheyAreCut) {
-  const std::string answer = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n";
+  const std::string answer =
+      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n";
   std::string body;
   FakeHttpServer server([&](const FakeConnection& c) {
     body = c.body();
@@ -81,14 +82,22 @@ TEST(HttpClientTest, AnErrorAnswerToAStreamIsReturnedWhole) {
 TEST(HttpClientTest, NamesWhatWentWrong) {
   FakeHttpServer garbage([](const FakeConnection& c) { c.Send("SSH-2.0-OpenSSH\r\n\r\n"); });
   EXPECT_EQ(ClientOf(garbage).Get("/").status().code(), absl::StatusCode::kDataLoss);
-  FakeHttpServer cut([](const FakeConnection& c) { c.Send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"); });
-  EXPECT_THAT(Message(ClientOf(cut).Get("/").status()), HasSubstr("before the answer was complete"));
+  FakeHttpServer cut(
+      [](const FakeConnection& c) { c.Send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"); });
+  EXPECT_THAT(Message(ClientOf(cut).Get("/").status()),
+              HasSubstr("before the answer was complete"));
   FakeHttpServer silent([](const FakeConnection& c) { c.ClientCloses(); });
   EXPECT_EQ(ClientOf(silent).Get("/", 50).status().code(), absl::StatusCode::kDeadlineExceeded);
   int port = 0;
-  { port = FakeHttpServer([](const FakeConnection&) {}).port(); }
-  EXPECT_THAT(Message(HttpClient({.host = "127.0.0.1", .port = port}).Get("/").status()), HasSubstr("Connection refused"));
-  EXPECT_EQ(HttpClient({.host = "127.0.0.1", .port = port, .api_key = "a\r\nX: y"}).Get("/").status().code(),
+  {
+    port = FakeHttpServer([](const FakeConnection&) {}).port();
+  }
+  EXPECT_THAT(Message(HttpClient({.host = "127.0.0.1", .port = port}).Get("/").status()),
+              HasSubstr("Connection refused"));
+  EXPECT_EQ(HttpClient({.host = "127.0.0.1", .port = port, .api_key = "a\r\nX: y"})
+                .Get("/")
+                .status()
+                .code(),
             absl::StatusCode::kInvalidArgument);
 }
 
@@ -100,19 +109,25 @@ TEST(HttpClientTest, AnInterruptEndsTheRequest) {
       eventfd_write(interrupt.get(), 1);
       closed = c.ClientCloses();
     });
-    HttpClient client({.host = "127.0.0.1", .port = server.port(), .interrupt_fd = interrupt.get()});
+    HttpClient client(
+        {.host = "127.0.0.1", .port = server.port(), .interrupt_fd = interrupt.get()});
     EXPECT_EQ(client.Post("/x", "{}").status().code(), absl::StatusCode::kCancelled);
   }
   EXPECT_TRUE(closed);
 }
 
 TEST(SseParserTest, CutsEventsHoweverTheBytesArrive) {
-  const std::string stream = ": comment\r\n\r\ndata: one\r\n\r\nevent: x\ndata:two\ndata: lines\n\ndata:\n\ndata: unfinished";
+  const std::string stream =
+      ": comment\r\n\r\ndata: one\r\n\r\nevent: x\ndata:two\ndata: lines\n\ndata:\n\ndata: "
+      "unfinished";
   for (size_t step : {size_t{1}, size_t{7}, stream.size()}) {
     SseParser parser;
     std::vector<std::string> events;
     for (size_t i = 0; i < stream.size(); i += step) {
-      ASSERT_TRUE(parser.Feed(std::string_view(stream).substr(i, step), [&](const std::string& data) { events.push_back(data); }).ok());
+      ASSERT_TRUE(parser
+                      .Feed(std::string_view(stream).substr(i, step),
+                            [&](const std::string& data) { events.push_back(data); })
+                      .ok());
     }
     EXPECT_THAT(events, ElementsAre("one", "two\nlines", ""));
   }
@@ -121,7 +136,8 @@ TEST(SseParserTest, CutsEventsHoweverTheBytesArrive) {
 TEST(SseParserTest, BoundsAnEvent) {
   SseParser parser;
   const std::string flood(size_t{17} << 20, 'x');
-  EXPECT_EQ(parser.Feed(flood, [](const std::string&) {}).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(parser.Feed(flood, [](const std::string&) {}).code(),
+            absl::StatusCode::kResourceExhausted);
 }
 
 }  // namespace

@@ -47,9 +47,13 @@ class KtCommandTest : public ::testing::Test {
     char folder[] = "/tmp/kt-test-XXXXXX";
     base_ = mkdtemp(folder);
     for (const char* part : {"/bin", "/model", "/runtime"}) fs::create_directory(base_ + part);
-    for (const char* program : {"kt", "kt-node"}) fs::copy(std::string(KT_BINARY_DIR "/bin/") + program, base_ + "/bin/" + program);
-    Script("kt-coordinator", "trap 'exit 0' TERM; test -r $2 && echo READY >&$KT_READY_FD; while :; do sleep 0.05; done");
-    for (const char* worker : {"kt-gpu-worker", "kt-cpu-expert-worker"}) Script(worker, "exec sleep 1000");
+    for (const char* program : {"kt", "kt-node"})
+      fs::copy(std::string(KT_BINARY_DIR "/bin/") + program, base_ + "/bin/" + program);
+    Script("kt-coordinator",
+           "trap 'exit 0' TERM; test -r $2 && echo READY >&$KT_READY_FD; while :; do sleep 0.05; "
+           "done");
+    for (const char* worker : {"kt-gpu-worker", "kt-cpu-expert-worker"})
+      Script(worker, "exec sleep 1000");
     std::ofstream(base_ + "/model/config.json") << kModelConfig;
   }
   ~KtCommandTest() override {
@@ -131,7 +135,10 @@ TEST_F(KtCommandTest, ExitCodesAndSentences) {
 }
 
 TEST_F(KtCommandTest, PrintConfigIsJsonWithoutTheKey) {
-  ASSERT_EQ(Run({"run", model(), "--print-config", "--api-key", "secret", "--kt-num-gpu-experts", "4"}), 0) << Err();
+  ASSERT_EQ(
+      Run({"run", model(), "--print-config", "--api-key", "secret", "--kt-num-gpu-experts", "4"}),
+      0)
+      << Err();
   absl::StatusOr<Json> config = ParseJson(Out());
   ASSERT_TRUE(config.ok()) << config.status() << Out();
   EXPECT_EQ((*config)["experts"]["gpu_experts_per_layer"], 4);
@@ -142,14 +149,18 @@ TEST_F(KtCommandTest, PrintConfigIsJsonWithoutTheKey) {
 
 TEST_F(KtCommandTest, DryRunNamesTheProcesses) {
   ASSERT_EQ(Run({"run", model(), "--dry-run", "--kt-threadpool-count", "2"}), 0) << Err();
-  EXPECT_THAT(Out(), HasSubstr("kt-cpu-expert-worker-1: " + base_ + "/bin/kt-cpu-expert-worker --config"));
+  EXPECT_THAT(Out(),
+              HasSubstr("kt-cpu-expert-worker-1: " + base_ + "/bin/kt-cpu-expert-worker --config"));
   EXPECT_TRUE(RuntimeIsEmpty());
 }
 
 TEST_F(KtCommandTest, RunServesUntilItIsStoppedAndLeavesNothing) {
-  Start({"run", "--model", model(), "--port", "0", "--trust-remote-code", "--host", "0.0.0.0", "--served-model-name", "tiny"});
-  ASSERT_TRUE(Eventually([&] { return Err().find("ready: http://0.0.0.0:") != std::string::npos; })) << Err();
-  EXPECT_THAT(Err(), AllOf(HasSubstr(fmt::format("model=tiny pid={} in ", pid_)), HasSubstr("--trust-remote-code has no effect here"),
+  Start({"run", "--model", model(), "--port", "0", "--trust-remote-code", "--host", "0.0.0.0",
+         "--served-model-name", "tiny"});
+  ASSERT_TRUE(Eventually([&] { return Err().find("ready: http://0.0.0.0:") != std::string::npos; }))
+      << Err();
+  EXPECT_THAT(Err(), AllOf(HasSubstr(fmt::format("model=tiny pid={} in ", pid_)),
+                           HasSubstr("--trust-remote-code has no effect here"),
                            HasSubstr("--host 0.0.0.0: others can reach the server")));
   EXPECT_EQ(Out(), "");
 

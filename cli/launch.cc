@@ -25,16 +25,19 @@ constexpr int64_t kStopMarginMs = 5000;  // a process's own clean-up, after drai
 // The API key is in it: for the user's eyes only.
 absl::Status WritePrivateFile(const std::string& path, const std::string& text) {
   UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!fd.valid() || write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+  if (!fd.valid() ||
+      write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     return Internal("{}: cannot be written: {}", path, strerror(errno));
   }
   return absl::OkStatus();
 }
 
-ProcessSpec Worker(const std::string& program_dir, const std::string& program, const std::string& config_path, int index) {
+ProcessSpec Worker(const std::string& program_dir, const std::string& program,
+                   const std::string& config_path, int index) {
   ProcessSpec worker;
   worker.name = fmt::format("{}-{}", program, index);
-  worker.argv = {program_dir + "/" + program, "--config", config_path, "--index", std::to_string(index)};
+  worker.argv = {program_dir + "/" + program, "--config", config_path, "--index",
+                 std::to_string(index)};
   worker.stop_order = 1;  // after the coordinator, whose requests need them
   worker.stop_timeout_ms = kStopMarginMs;
   return worker;
@@ -53,11 +56,13 @@ int64_t MonotonicNs() {
   return int64_t{1000000000} * now.tv_sec + now.tv_nsec;
 }
 
-NodeSpec MakeNodeSpec(const proto::RuntimeConfig& config, const std::string& program_dir, int64_t started_ns) {
+NodeSpec MakeNodeSpec(const proto::RuntimeConfig& config, const std::string& program_dir,
+                      int64_t started_ns) {
   NodeSpec spec;
   spec.listen_host = config.server().host();
   spec.listen_port = config.server().port();
-  spec.ready_text = fmt::format("http://{{address}}/v1 model={}", config.model().served_model_name());
+  spec.ready_text =
+      fmt::format("http://{{address}}/v1 model={}", config.model().served_model_name());
   spec.started_ns = started_ns;
   spec.log_level = config.log().level();
   spec.log_format = config.log().format();
@@ -84,8 +89,12 @@ absl::StatusOr<Launch> PrepareLaunch(proto::RuntimeConfig config, int64_t starte
   launch.program = program_dir + "/kt-node";
   launch.spec_path = launch.runtime_dir + "/node.json";
   config.set_runtime_dir(launch.runtime_dir);
-  absl::Status written = WritePrivateFile(launch.runtime_dir + "/" + kRuntimeConfigName, RuntimeConfigToJson(config, true));
-  if (written.ok()) written = WritePrivateFile(launch.spec_path, DumpJson(NodeSpecToJson(MakeNodeSpec(config, program_dir, started_ns)), 2));
+  absl::Status written = WritePrivateFile(launch.runtime_dir + "/" + kRuntimeConfigName,
+                                          RuntimeConfigToJson(config, true));
+  if (written.ok())
+    written = WritePrivateFile(
+        launch.spec_path,
+        DumpJson(NodeSpecToJson(MakeNodeSpec(config, program_dir, started_ns)), 2));
   if (!written.ok()) {
     std::error_code error;
     std::filesystem::remove_all(launch.runtime_dir, error);

@@ -18,8 +18,10 @@ std::string ProgramDir();
 // CLOCK_MONOTONIC, ns.
 int64_t MonotonicNs();
 
-// The processes of a run, for kt-node. `config.runtime_dir()` is where the coordinator finds its configuration.
-NodeSpec MakeNodeSpec(const proto::RuntimeConfig& config, const std::string& program_dir, int64_t started_ns);
+// The processes of a run, for kt-node. `config.runtime_dir()` is where the coordinator finds its
+// configuration.
+NodeSpec MakeNodeSpec(const proto::RuntimeConfig& config, const std::string& program_dir,
+                      int64_t started_ns);
 
 struct Launch {
   std::string runtime_dir;  // with runtime_config.json and node.json in it

@@ -108,9 +108,12 @@ class TerminalReader final : public LineReader {
 
 }  // namespace
 
-std::unique_ptr<LineReader> NewStreamReader(std::istream& in) { return std::make_unique<StreamReader>(in); }
+std::unique_ptr<LineReader> NewStreamReader(std::istream& in) {
+  return std::make_unique<StreamReader>(in);
+}
 
-std::unique_ptr<LineReader> NewTerminalReader(const Interrupt& interrupt, const std::string& history_path) {
+std::unique_ptr<LineReader> NewTerminalReader(const Interrupt& interrupt,
+                                              const std::string& history_path) {
   return std::make_unique<TerminalReader>(interrupt, history_path);
 }
 

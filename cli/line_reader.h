@@ -24,10 +24,13 @@ class LineReader {
 // Plain lines of a pipe or file; shows no prompt.
 std::unique_ptr<LineReader> NewStreamReader(std::istream& in);
 
-// Line editing and history on the terminal at stdin (libedit). Entries are kept in `history_path` between sessions; empty: not kept.
-std::unique_ptr<LineReader> NewTerminalReader(const Interrupt& interrupt, const std::string& history_path);
+// Line editing and history on the terminal at stdin (libedit). Entries are kept in `history_path`
+// between sessions; empty: not kept.
+std::unique_ptr<LineReader> NewTerminalReader(const Interrupt& interrupt,
+                                              const std::string& history_path);
 
-// A question: one line; further lines after a trailing backslash, or all lines between two that start with """.
+// A question: one line; further lines after a trailing backslash, or all lines between two that
+// start with """.
 std::optional<std::string> ReadQuestion(LineReader& reader);
 
 }  // namespace kt::cli

@@ -16,7 +16,9 @@
 #include "common/base/exit_code.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("KT Runtime: serves mixture-of-experts language models on few GPUs and much CPU memory", "kt");
+  CLI::App app(
+      "KT Runtime: serves mixture-of-experts language models on few GPUs and much CPU memory",
+      "kt");
   app.require_subcommand(1);
   int exit_code = kt::kExitOk;
   kt::cli::RegisterRunCommand(app, &exit_code);

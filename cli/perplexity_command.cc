@@ -43,10 +43,12 @@ int PerplexityMain(RunFlags& flags, const PerplexityOptions& o) {
   auto tokenizer = Tokenizer::Load(config.model().path());
   if (!tokenizer.ok()) return Fail(kExitBadModel, Message(tokenizer.status()));
   auto ids = (*tokenizer)->Encode(text);
-  if (!ids.ok()) return Fail(kExitUsage, fmt::format("TEXT_FILE {}: {}", o.text_file, Message(ids.status())));
+  if (!ids.ok())
+    return Fail(kExitUsage, fmt::format("TEXT_FILE {}: {}", o.text_file, Message(ids.status())));
   const int context = config.model().context_length();
   if (ids->size() < 2 || ids->size() > static_cast<size_t>(context)) {
-    return Fail(kExitUsage, fmt::format("TEXT_FILE {}: has {} tokens; 2 to {} fit the context", o.text_file, ids->size(), context));
+    return Fail(kExitUsage, fmt::format("TEXT_FILE {}: has {} tokens; 2 to {} fit the context",
+                                        o.text_file, ids->size(), context));
   }
   int exit_code = kExitFailure;
   auto server = ManagedServer::Start(std::move(config), false, &exit_code);
@@ -58,19 +60,27 @@ int PerplexityMain(RunFlags& flags, const PerplexityOptions& o) {
   auto start = std::chrono::steady_clock::now();
   auto trace = TraceClient((*server)->coordinator_address()).Run(request);
   if (!trace.ok()) return Fail(kExitFailure, Message(trace.status()));
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (trace->prompt_logprobs.size() + 1 != ids->size()) {
-    return Fail(kExitFailure, fmt::format("{} log-probabilities for {} tokens", trace->prompt_logprobs.size(), ids->size()));
+    return Fail(kExitFailure, fmt::format("{} log-probabilities for {} tokens",
+                                          trace->prompt_logprobs.size(), ids->size()));
   }
   double sum = 0;
-  for (const proto::TokenLogprob& p : trace->prompt_logprobs) sum -= static_cast<double>(p.logprob());
+  for (const proto::TokenLogprob& p : trace->prompt_logprobs)
+    sum -= static_cast<double>(p.logprob());
   const double mean = sum / static_cast<double>(trace->prompt_logprobs.size());
   if (o.json) {
-    Json out{{"tokens", ids->size()}, {"predicted", ids->size() - 1}, {"mean_nll", mean}, {"perplexity", std::exp(mean)}, {"seconds", seconds}};
+    Json out{{"tokens", ids->size()},
+             {"predicted", ids->size() - 1},
+             {"mean_nll", mean},
+             {"perplexity", std::exp(mean)},
+             {"seconds", seconds}};
     fmt::print("{}\n", DumpJson(out));
   } else {
-    fmt::print("perplexity {:.4f} (mean negative log-likelihood {:.6f} over {} tokens), {:.1f} tokens/s\n", std::exp(mean), mean, ids->size() - 1,
-               static_cast<double>(ids->size()) / seconds);
+    fmt::print(
+        "perplexity {:.4f} (mean negative log-likelihood {:.6f} over {} tokens), {:.1f} tokens/s\n",
+        std::exp(mean), mean, ids->size() - 1, static_cast<double>(ids->size()) / seconds);
   }
   return kExitOk;
 }
@@ -78,10 +88,13 @@ int PerplexityMain(RunFlags& flags, const PerplexityOptions& o) {
 }  // namespace
 
 void RegisterPerplexityCommand(CLI::App& app, int* exit_code) {
-  CLI::App* command = app.add_subcommand("perplexity", "Perplexity of a text under a model, through all processes");
+  CLI::App* command =
+      app.add_subcommand("perplexity", "Perplexity of a text under a model, through all processes");
   auto options = std::make_shared<PerplexityOptions>();
   auto flags = std::make_shared<RunFlags>(command);  // MODEL_DIR comes first
-  command->add_option("TEXT_FILE", options->text_file, "UTF-8 text, at most as long as the context")->required()->group("Perplexity");
+  command->add_option("TEXT_FILE", options->text_file, "UTF-8 text, at most as long as the context")
+      ->required()
+      ->group("Perplexity");
   command->add_flag("--json", options->json, "print JSON")->group("Perplexity");
   command->callback([=] { *exit_code = PerplexityMain(*flags, *options); });
 }

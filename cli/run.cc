@@ -24,7 +24,8 @@ namespace {
 
 std::string DryRunText(const proto::RuntimeConfig& config) {
   NodeSpec spec = MakeNodeSpec(config, ProgramDir(), 0);
-  std::string text = fmt::format("would listen on {} port {} and start:\n", spec.listen_host, spec.listen_port);
+  std::string text =
+      fmt::format("would listen on {} port {} and start:\n", spec.listen_host, spec.listen_port);
   for (const ProcessSpec& process : spec.processes) {
     text += fmt::format("  {}: {}\n", process.name, fmt::join(process.argv, " "));
   }
@@ -36,13 +37,17 @@ std::string DryRunText(const proto::RuntimeConfig& config) {
 absl::StatusOr<ModelConfig> CheckModelDir(const std::string& dir) {
   std::error_code error;
   if (!std::filesystem::exists(dir, error)) {
-    return NotFound("model {}: there is no such directory; give the path of a Hugging Face model directory", dir);
+    return NotFound(
+        "model {}: there is no such directory; give the path of a Hugging Face model directory",
+        dir);
   }
-  if (!std::filesystem::is_directory(dir, error)) return InvalidArgument("model {}: is not a directory", dir);
+  if (!std::filesystem::is_directory(dir, error))
+    return InvalidArgument("model {}: is not a directory", dir);
   return LoadModelConfig(dir);
 }
 
-bool ConfigureRun(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* config, ConfigError* error) {
+bool ConfigureRun(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* config,
+                  ConfigError* error) {
   auto fail = [error](int code, const absl::Status& status) {
     *error = {code, Message(status)};
     return false;
@@ -50,12 +55,14 @@ bool ConfigureRun(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* co
   absl::StatusOr<RunOptions> read = flags.Read();
   if (!read.ok()) return fail(kExitUsage, read.status());
   *options = *std::move(read);
-  if (absl::Status log = SetUpLog("kt", options->log_level, options->log_format); !log.ok()) return fail(kExitUsage, log);
+  if (absl::Status log = SetUpLog("kt", options->log_level, options->log_format); !log.ok())
+    return fail(kExitUsage, log);
   absl::StatusOr<ModelConfig> model = CheckModelDir(options->model);
   if (!model.ok()) return fail(kExitBadModel, model.status());
   absl::StatusOr<topology::Topology> topology = topology::Topology::Load();
   if (!topology.ok()) return fail(kExitHardware, topology.status());
-  absl::StatusOr<proto::RuntimeConfig> built = BuildRuntimeConfig(*options, *model, *topology, topology::MeasureCpuBudget(*topology));
+  absl::StatusOr<proto::RuntimeConfig> built =
+      BuildRuntimeConfig(*options, *model, *topology, topology::MeasureCpuBudget(*topology));
   if (!built.ok()) return fail(kExitUsage, built.status());
   *config = *std::move(built);
   for (const std::string& note : options->notes) spdlog::info("{}", note);

@@ -12,18 +12,22 @@
 
 namespace kt::cli {
 
-// A Hugging Face directory of a model that this release serves, as far as its config.json tells; no weight is read.
+// A Hugging Face directory of a model that this release serves, as far as its config.json tells; no
+// weight is read.
 absl::StatusOr<ModelConfig> CheckModelDir(const std::string& dir);
 
 struct ConfigError {
   int exit_code;
   std::string message;
 };
-// Flags → checked configuration (runtime_dir empty), with the log set up and all notes and warnings logged. On failure *error says why
-// and false is returned. Also the way of other commands that start the processes "as run would with these flags".
-bool ConfigureRun(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* config, ConfigError* error);
+// Flags → checked configuration (runtime_dir empty), with the log set up and all notes and warnings
+// logged. On failure *error says why and false is returned. Also the way of other commands that
+// start the processes "as run would with these flags".
+bool ConfigureRun(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* config,
+                  ConfigError* error);
 
-// Replaces this process by kt-node; returns the exit code if that fails or nothing is to be started.
+// Replaces this process by kt-node; returns the exit code if that fails or nothing is to be
+// started.
 int RunMain(RunFlags& flags);
 
 }  // namespace kt::cli

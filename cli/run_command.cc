@@ -12,10 +12,15 @@
 namespace kt::cli {
 
 void RegisterRunCommand(CLI::App& app, int* exit_code) {
-  CLI::App* command = app.add_subcommand("run", "Serve a model: start all processes and stay in the foreground");
-  command->footer("docs/flags.md lists every flag with what it does here and why some have no effect or are refused.");
+  CLI::App* command =
+      app.add_subcommand("run", "Serve a model: start all processes and stay in the foreground");
+  command->footer(
+      "docs/flags.md lists every flag with what it does here and why some have no effect or are "
+      "refused.");
   auto flags = std::make_shared<RunFlags>(command);
-  CLI::Option* print_table = command->add_flag("--print-flags-table")->description("Print the tables of docs/flags.md and exit")->group("Command");
+  CLI::Option* print_table = command->add_flag("--print-flags-table")
+                                 ->description("Print the tables of docs/flags.md and exit")
+                                 ->group("Command");
   command->callback([flags, print_table, exit_code] {
     if (print_table->count() > 0) {
       fmt::print("{}{}", FlagsMarkdown(), EnvironmentMarkdown());

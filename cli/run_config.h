@@ -14,10 +14,13 @@
 
 namespace kt::cli {
 
-// The one configuration of a run: every choice that the flags leave open is made here, every value checked against the model and the
-// machine. runtime_dir is left empty. InvalidArgument: one sentence with flag, value and what is allowed.
-absl::StatusOr<proto::RuntimeConfig> BuildRuntimeConfig(const RunOptions& options, const ModelConfig& model,
-                                                        const topology::Topology& topology, const topology::CpuBudget& budget);
+// The one configuration of a run: every choice that the flags leave open is made here, every value
+// checked against the model and the machine. runtime_dir is left empty. InvalidArgument: one
+// sentence with flag, value and what is allowed.
+absl::StatusOr<proto::RuntimeConfig> BuildRuntimeConfig(const RunOptions& options,
+                                                        const ModelConfig& model,
+                                                        const topology::Topology& topology,
+                                                        const topology::CpuBudget& budget);
 
 // Things a user should know that stop nothing, to be logged at start.
 std::vector<std::string> StartWarnings(const proto::RuntimeConfig& config);

@@ -31,7 +31,9 @@ class RunConfigTest : public ::testing::Test {
     node_ = topology_.nodes()[0].id;
     budget_ = topology::MeasureCpuBudget(topology_);
   }
-  absl::StatusOr<proto::RuntimeConfig> Build() { return BuildRuntimeConfig(options_, model_, topology_, budget_); }
+  absl::StatusOr<proto::RuntimeConfig> Build() {
+    return BuildRuntimeConfig(options_, model_, topology_, budget_);
+  }
   std::string Error() { return Message(Build().status()); }
 
   RunOptions options_;
@@ -51,7 +53,8 @@ TEST_F(RunConfigTest, Defaults) {
   EXPECT_EQ(config->scheduler().max_prefill_tokens(), 512);
   EXPECT_EQ(config->scheduler().block_tokens(), 16);
   EXPECT_GE(config->experts().cpuinfer_threads(), 1);
-  EXPECT_LE(config->experts().cpuinfer_threads(), std::max(budget_.usable_cores, config->experts().worker_count()));
+  EXPECT_LE(config->experts().cpuinfer_threads(),
+            std::max(budget_.usable_cores, config->experts().worker_count()));
   EXPECT_LE(config->device().threads(), budget_.usable_cores);
   EXPECT_THAT(config->experts().numa_nodes(), IsEmpty());
   EXPECT_EQ(config->runtime_dir(), "");
@@ -72,7 +75,8 @@ TEST_F(RunConfigTest, ExpertsOnTheDevice) {
   options_.num_gpu_experts = 128;
   EXPECT_EQ(Build()->experts().gpu_experts_per_layer(), 128);
   options_.num_gpu_experts = 129;
-  EXPECT_EQ(Error(), "--kt-num-gpu-experts 129: a layer of the model has 128 experts; give at most that");
+  EXPECT_EQ(Error(),
+            "--kt-num-gpu-experts 129: a layer of the model has 128 experts; give at most that");
   options_.gpu_experts_ratio = 0.3;  // wins
   EXPECT_EQ(Build()->experts().gpu_experts_per_layer(), 38);
   options_.gpu_experts_ratio = 0;
@@ -98,7 +102,8 @@ TEST_F(RunConfigTest, LongContextsDoNotReserveTheirWholeLengthTwice) {
 
 TEST_F(RunConfigTest, TooManyThreadsAreRefused) {
   options_.cpuinfer = budget_.allowed_pus + 1;
-  EXPECT_THAT(Error(), HasSubstr(fmt::format("--kt-cpuinfer {}: this process may use {} CPUs", options_.cpuinfer, budget_.allowed_pus)));
+  EXPECT_THAT(Error(), HasSubstr(fmt::format("--kt-cpuinfer {}: this process may use {} CPUs",
+                                             options_.cpuinfer, budget_.allowed_pus)));
   options_.cpuinfer = 1;
   options_.threadpool_count = 2;
   EXPECT_THAT(Error(), HasSubstr("--kt-cpuinfer 1: fewer than the 2 expert workers"));
@@ -137,7 +142,8 @@ TEST_F(RunConfigTest, NodesOfWorkers) {
 TEST_F(RunConfigTest, OpenServerIsWarnedAbout) {
   for (const char* host : {"127.0.0.1", "localhost", "::1"}) {
     options_.host = host;
-    for (const std::string& warning : StartWarnings(*Build())) EXPECT_THAT(warning, ::testing::Not(HasSubstr("--host")));
+    for (const std::string& warning : StartWarnings(*Build()))
+      EXPECT_THAT(warning, ::testing::Not(HasSubstr("--host")));
   }
   options_.host = "0.0.0.0";
   EXPECT_THAT(StartWarnings(*Build()), ::testing::Contains(HasSubstr("--host 0.0.0.0")));
@@ -168,10 +174,13 @@ TEST_F(RunConfigTest, ProcessesOfARun) {
   config.set_runtime_dir("/run/x");
   NodeSpec spec = MakeNodeSpec(config, "/bin", 7);
   ASSERT_EQ(spec.processes.size(), 4u);
-  EXPECT_THAT(spec.processes[0].argv, ElementsAre("/bin/kt-coordinator", "--config", "/run/x/runtime_config.json"));
-  EXPECT_TRUE(spec.processes[0].critical && spec.processes[0].reports_ready && spec.processes[0].inherits_listener);
+  EXPECT_THAT(spec.processes[0].argv,
+              ElementsAre("/bin/kt-coordinator", "--config", "/run/x/runtime_config.json"));
+  EXPECT_TRUE(spec.processes[0].critical && spec.processes[0].reports_ready &&
+              spec.processes[0].inherits_listener);
   EXPECT_GT(spec.processes[0].stop_timeout_ms, config.server().drain_timeout_ms());
-  EXPECT_THAT(spec.processes[3].argv, ElementsAre("/bin/kt-cpu-expert-worker", "--config", "/run/x/runtime_config.json", "--index", "1"));
+  EXPECT_THAT(spec.processes[3].argv, ElementsAre("/bin/kt-cpu-expert-worker", "--config",
+                                                  "/run/x/runtime_config.json", "--index", "1"));
   EXPECT_EQ(spec.processes[3].name, "kt-cpu-expert-worker-1");
   EXPECT_GT(spec.processes[1].stop_order, spec.processes[0].stop_order);
   EXPECT_EQ(spec.ready_text, "http://{address}/v1 model=run_config_model");

@@ -8,8 +8,8 @@
 
 namespace kt::cli {
 
-// The values of `kt run`'s flags that work here, each within the range of its row in flags.cc. -1 or 0, where outside that range:
-// not given, chosen in run_config.cc.
+// The values of `kt run`'s flags that work here, each within the range of its row in flags.cc. -1
+// or 0, where outside that range: not given, chosen in run_config.cc.
 struct RunOptions {
   std::string model;
   std::string weight_path;
@@ -65,7 +65,8 @@ struct RunOptions {
   bool print_config = false;
   bool dry_run = false;
 
-  std::vector<std::string> notes;  // "--trust-remote-code: without effect here: ...", to be logged at start
+  std::vector<std::string>
+      notes;  // "--trust-remote-code: without effect here: ...", to be logged at start
 };
 
 }  // namespace kt::cli

@@ -25,13 +25,15 @@ std::string Prefix() { return fmt::format("kt-{}-", getuid()); }
 
 std::vector<std::string> Bases() {
   std::vector<std::string> bases;
-  if (const char* xdg = std::getenv("XDG_RUNTIME_DIR"); xdg != nullptr && xdg[0] == '/' && access(xdg, W_OK | X_OK) == 0) bases.push_back(xdg);
+  if (const char* xdg = std::getenv("XDG_RUNTIME_DIR");
+      xdg != nullptr && xdg[0] == '/' && access(xdg, W_OK | X_OK) == 0)
+    bases.push_back(xdg);
   bases.push_back("/tmp");
   return bases;
 }
 
 bool IsOurs(const std::string& path) {
-  struct stat st{};
+  struct stat st {};
   return lstat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == getuid();
 }
 
@@ -54,7 +56,8 @@ std::vector<std::string> FindRuntimeDirs() {
     for (const fs::directory_entry& entry : fs::directory_iterator(base, error)) {
       std::string path = entry.path().string();
       bool named = entry.path().filename().string().rfind(Prefix(), 0) == 0;
-      if (named && IsOurs(path) && fs::exists(path + "/" + kNodeSocketName, error)) found.push_back(path);
+      if (named && IsOurs(path) && fs::exists(path + "/" + kNodeSocketName, error))
+        found.push_back(path);
     }
   }
   return found;

@@ -9,8 +9,9 @@
 
 namespace kt::cli {
 
-// Private directories of runs: "kt-<uid>-XXXXXX" (0700) under $XDG_RUNTIME_DIR where that is a short, writable path, else /tmp; at
-// most 80 bytes, so that socket paths in them are short enough. Removed by kt-node at the end of the run.
+// Private directories of runs: "kt-<uid>-XXXXXX" (0700) under $XDG_RUNTIME_DIR where that is a
+// short, writable path, else /tmp; at most 80 bytes, so that socket paths in them are short enough.
+// Removed by kt-node at the end of the run.
 absl::StatusOr<std::string> CreateRuntimeDir();
 
 // This user's directories with a node's socket in them, live or not.

@@ -37,13 +37,14 @@ TEST_F(RuntimeDirTest, IsPrivateAndShort) {
   ASSERT_TRUE(path.ok()) << path.status();
   EXPECT_THAT(*path, StartsWith(base_ + "/kt-"));
   EXPECT_LE(path->size(), 80u);
-  struct stat st{};
+  struct stat st {};
   ASSERT_EQ(stat(path->c_str(), &st), 0);
   EXPECT_EQ(st.st_mode & 0777, 0700u);
 }
 
 TEST_F(RuntimeDirTest, LongOrUnusablePlacesFallBackToTmp) {
-  for (const std::string& place : {base_ + "/" + std::string(90, 'x'), std::string("relative"), std::string("/nonexistent")}) {
+  for (const std::string& place :
+       {base_ + "/" + std::string(90, 'x'), std::string("relative"), std::string("/nonexistent")}) {
     if (place[0] == '/' && place.size() > 20) std::filesystem::create_directory(place);
     setenv("XDG_RUNTIME_DIR", place.c_str(), 1);
     absl::StatusOr<std::string> path = CreateRuntimeDir();

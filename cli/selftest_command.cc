@@ -27,7 +27,8 @@ void PrintTable(const std::vector<CheckRow>& rows) {
   for (const CheckRow& r : rows) width = std::max(width, r.name.size());
   fmt::print("{:<{}}  {:>12}  {:>10}  result\n", "check", width, "value", "bound");
   for (const CheckRow& r : rows) {
-    fmt::print("{:<{}}  {:>12.6g}  {:>10.4g}  {}{}{}\n", r.name, width, r.value, r.bound, r.ok ? "ok" : "FAILED", r.note.empty() ? "" : "  ", r.note);
+    fmt::print("{:<{}}  {:>12.6g}  {:>10.4g}  {}{}{}\n", r.name, width, r.value, r.bound,
+               r.ok ? "ok" : "FAILED", r.note.empty() ? "" : "  ", r.note);
   }
   auto failed = std::count_if(rows.begin(), rows.end(), [](const CheckRow& r) { return !r.ok; });
   fmt::print("{} of {} checks hold\n", rows.size() - static_cast<size_t>(failed), rows.size());
@@ -36,7 +37,8 @@ void PrintTable(const std::vector<CheckRow>& rows) {
 void PrintJson(const std::vector<CheckRow>& rows, bool ok) {
   Json out{{"ok", ok}, {"checks", Json::array()}};
   for (const CheckRow& r : rows) {
-    out["checks"].push_back({{"name", r.name}, {"value", r.value}, {"bound", r.bound}, {"ok", r.ok}, {"note", r.note}});
+    out["checks"].push_back(
+        {{"name", r.name}, {"value", r.value}, {"bound", r.bound}, {"ok", r.ok}, {"note", r.note}});
   }
   fmt::print("{}\n", DumpJson(out, 2));
 }
@@ -73,9 +75,13 @@ int SelftestMain(RunFlags& flags, const SelftestOptions& o) {
 }  // namespace
 
 void RegisterSelftestCommand(CLI::App& app, int* exit_code) {
-  CLI::App* command = app.add_subcommand("selftest", "Start all processes, compare their results with golden ones, and stop them");
+  CLI::App* command = app.add_subcommand(
+      "selftest", "Start all processes, compare their results with golden ones, and stop them");
   auto options = std::make_shared<SelftestOptions>();
-  command->add_option("--golden", options->golden_dir, "directory with golden.json and golden.safetensors; default: the model's")->group("Selftest");
+  command
+      ->add_option("--golden", options->golden_dir,
+                   "directory with golden.json and golden.safetensors; default: the model's")
+      ->group("Selftest");
   command->add_flag("--json", options->json, "print JSON")->group("Selftest");
   command->add_flag("--show-log", options->show_log, "show the server's log")->group("Selftest");
   auto flags = std::make_shared<RunFlags>(command);

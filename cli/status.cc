@@ -25,7 +25,8 @@ absl::StatusOr<HttpClientOptions> ServerAt(const std::string& address) {
   size_t colon = address.rfind(':');
   if (colon == std::string::npos) return InvalidArgument("address {}: has no port", address);
   options.host = address.substr(0, colon);
-  if (options.host.size() > 2 && options.host.front() == '[') options.host = options.host.substr(1, options.host.size() - 2);
+  if (options.host.size() > 2 && options.host.front() == '[')
+    options.host = options.host.substr(1, options.host.size() - 2);
   if (options.host == "0.0.0.0") options.host = "127.0.0.1";
   if (options.host == "::") options.host = "::1";
   std::string port = address.substr(colon + 1);
@@ -39,7 +40,8 @@ absl::StatusOr<HttpClientOptions> ServerAt(const std::string& address) {
 Json Health(const std::string& address) {
   absl::StatusOr<HttpClientOptions> server = ServerAt(address);
   if (!server.ok()) return Message(server.status());
-  absl::StatusOr<HttpResponse> response = HttpClient(*server).Get("/health?verbose=1", kHealthTimeoutMs);
+  absl::StatusOr<HttpResponse> response =
+      HttpClient(*server).Get("/health?verbose=1", kHealthTimeoutMs);
   if (!response.ok()) return Message(response.status());
   absl::StatusOr<Json> body = ParseJson(response->body);
   return body.ok() ? *body : Json(fmt::format("HTTP {}", response->status));
@@ -54,25 +56,32 @@ absl::StatusOr<Json> ReadRunStatus(const std::string& runtime_dir) {
   KT_ASSIGN_OR_RETURN(std::string text, client.ProcessesJson());
   KT_ASSIGN_OR_RETURN(Json node, ParseJson(text));
   Json health = Health(node.value("address", ""));
-  return Json{{"runtime_dir", runtime_dir}, {"node", std::move(node)}, {"health", std::move(health)}};
+  return Json{
+      {"runtime_dir", runtime_dir}, {"node", std::move(node)}, {"health", std::move(health)}};
 }
 
 std::string RunStatusText(const Json& status) {
   const Json& node = status["node"];
-  std::string text = fmt::format("{}  http://{}/v1  pid {}  {}\n", node.value("phase", ""), node.value("address", ""), node.value("pid", 0),
-                                 status.value("runtime_dir", ""));
-  text += fmt::format("  {:<26} {:>8}  {:<9} {:>8}  {}\n", "process", "pid", "state", "restarts", "last end");
+  std::string text =
+      fmt::format("{}  http://{}/v1  pid {}  {}\n", node.value("phase", ""),
+                  node.value("address", ""), node.value("pid", 0), status.value("runtime_dir", ""));
+  text += fmt::format("  {:<26} {:>8}  {:<9} {:>8}  {}\n", "process", "pid", "state", "restarts",
+                      "last end");
   for (const Json& process : node["processes"]) {
-    text += fmt::format("  {:<26} {:>8}  {:<9} {:>8}  {}\n", process.value("name", ""), process.value("pid", 0), process.value("state", ""),
+    text += fmt::format("  {:<26} {:>8}  {:<9} {:>8}  {}\n", process.value("name", ""),
+                        process.value("pid", 0), process.value("state", ""),
                         process.value("restarts", 0), process.value("last_exit", ""));
   }
   const Json& health = status["health"];
-  text += fmt::format("  health: {}\n", health.is_string() ? health.get<std::string>() : DumpJson(health));
+  text += fmt::format("  health: {}\n",
+                      health.is_string() ? health.get<std::string>() : DumpJson(health));
   return text;
 }
 
 int StatusMain(const StatusOptions& options) {
-  std::vector<std::string> dirs = options.runtime_dir.empty() ? FindRuntimeDirs() : std::vector<std::string>{options.runtime_dir};
+  std::vector<std::string> dirs = options.runtime_dir.empty()
+                                      ? FindRuntimeDirs()
+                                      : std::vector<std::string>{options.runtime_dir};
   Json runs = Json::array();
   for (const std::string& dir : dirs) {
     absl::StatusOr<Json> status = ReadRunStatus(dir);
@@ -89,7 +98,8 @@ int StatusMain(const StatusOptions& options) {
     if (!options.json) fmt::print("{}", RunStatusText(run));
   }
   if (options.json) fmt::print("{}\n", DumpJson(runs, 2));
-  if (runs.empty() && !options.json) fmt::print(stderr, "kt status: nothing of this user runs here\n");
+  if (runs.empty() && !options.json)
+    fmt::print(stderr, "kt status: nothing of this user runs here\n");
   return all_serving ? kExitOk : kExitFailure;
 }
 

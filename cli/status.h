@@ -15,7 +15,8 @@ struct StatusOptions {
   bool json = false;
 };
 
-// One run: {"runtime_dir", "node": ProcessesJson of the node, "health": body of /health?verbose=1 or a text why there is none}.
+// One run: {"runtime_dir", "node": ProcessesJson of the node, "health": body of /health?verbose=1
+// or a text why there is none}.
 absl::StatusOr<Json> ReadRunStatus(const std::string& runtime_dir);
 
 // The same for people.

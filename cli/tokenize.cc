@@ -17,12 +17,15 @@ namespace {
 absl::StatusOr<std::vector<int32_t>> ParseIds(std::string_view text) {
   std::vector<int32_t> ids;
   constexpr std::string_view kSpaces = " \t\r\n";
-  for (size_t begin = text.find_first_not_of(kSpaces); begin != std::string_view::npos; begin = text.find_first_not_of(kSpaces, begin)) {
+  for (size_t begin = text.find_first_not_of(kSpaces); begin != std::string_view::npos;
+       begin = text.find_first_not_of(kSpaces, begin)) {
     std::string_view word = text.substr(begin, text.find_first_of(kSpaces, begin) - begin);
     int32_t id = 0;
     auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (error != std::errc() || end != word.data() + word.size()) {
-      return InvalidArgument("stdin: {:?} is not a token id; give whole numbers separated by spaces", word.substr(0, 40));
+      return InvalidArgument(
+          "stdin: {:?} is not a token id; give whole numbers separated by spaces",
+          word.substr(0, 40));
     }
     ids.push_back(id);
     begin += word.size();

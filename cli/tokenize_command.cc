@@ -14,10 +14,14 @@ void RegisterTokenizeCommand(CLI::App& app, int* exit_code) {
     bool decode = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("tokenize", "Turn the text on standard input into token ids");
-  command->add_option("MODEL_DIR|TOKENIZER_FILE", options->path, "Model directory or tokenizer.json")->required();
+  CLI::App* command =
+      app.add_subcommand("tokenize", "Turn the text on standard input into token ids");
+  command
+      ->add_option("MODEL_DIR|TOKENIZER_FILE", options->path, "Model directory or tokenizer.json")
+      ->required();
   command->add_flag("--decode", options->decode, "Turn ids on standard input into text");
-  command->callback([options, exit_code] { *exit_code = TokenizeMain(options->path, options->decode); });
+  command->callback(
+      [options, exit_code] { *exit_code = TokenizeMain(options->path, options->decode); });
 }
 
 }  // namespace kt::cli

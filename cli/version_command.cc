@@ -17,9 +17,11 @@ void RegisterVersionCommand(CLI::App& app, int* exit_code) {
   command->callback([verbose, exit_code] {
     fmt::print("kt {}\n", KT_VERSION);
     if (*verbose) {
-      fmt::print("compiler {}\nbuild type {}\nprotobuf {}\nboost {}\nspdlog {}.{}.{}\nfmt {}\n", __VERSION__, KT_BUILD_TYPE,
-                 google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION), BOOST_LIB_VERSION, SPDLOG_VER_MAJOR, SPDLOG_VER_MINOR,
-                 SPDLOG_VER_PATCH, FMT_VERSION);
+      fmt::print("compiler {}\nbuild type {}\nprotobuf {}\nboost {}\nspdlog {}.{}.{}\nfmt {}\n",
+                 __VERSION__, KT_BUILD_TYPE,
+                 google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION),
+                 BOOST_LIB_VERSION, SPDLOG_VER_MAJOR, SPDLOG_VER_MINOR, SPDLOG_VER_PATCH,
+                 FMT_VERSION);
     }
     *exit_code = 0;
   });

@@ -12,7 +12,8 @@ namespace kt::client {
 namespace {
 
 absl::Status FromGrpc(const grpc::Status& status) {
-  return MakeStatus(static_cast<absl::StatusCode>(status.error_code()), "{}", status.error_message());
+  return MakeStatus(static_cast<absl::StatusCode>(status.error_code()), "{}",
+                    status.error_message());
 }
 
 }  // namespace
@@ -33,15 +34,18 @@ void Cancellation::Cancel() {
 }
 
 struct Client::Impl {
-  explicit Impl(const ClientOptions& o) : options(o), channel(grpc::CreateChannel(o.target, grpc::InsecureChannelCredentials())),
-                                          stub(api::Generation::NewStub(channel)) {}
+  explicit Impl(const ClientOptions& o)
+      : options(o),
+        channel(grpc::CreateChannel(o.target, grpc::InsecureChannelCredentials())),
+        stub(api::Generation::NewStub(channel)) {}
 
   // A channel that is just starting gets its time; a call on one that has no server does not hang.
   absl::Status Prepare(grpc::ClientContext* context) const {
     if (!channel->WaitForConnected(std::chrono::system_clock::now() + options.connect_timeout)) {
       return Unavailable("{} does not answer; is the server running?", options.target);
     }
-    if (!options.api_key.empty()) context->AddMetadata("authorization", "Bearer " + options.api_key);
+    if (!options.api_key.empty())
+      context->AddMetadata("authorization", "Bearer " + options.api_key);
     return absl::OkStatus();
   }
 
@@ -53,7 +57,8 @@ struct Client::Impl {
 Client::Client(const ClientOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 Client::~Client() = default;
 
-absl::Status Client::Generate(const api::GenerateRequest& request, const std::function<bool(const api::GenerateEvent&)>& on_event,
+absl::Status Client::Generate(const api::GenerateRequest& request,
+                              const std::function<bool(const api::GenerateEvent&)>& on_event,
                               Cancellation* cancellation) {
   grpc::ClientContext context;
   KT_RETURN_IF_ERROR(impl_->Prepare(&context));

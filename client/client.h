@@ -26,7 +26,8 @@ namespace kt::client {
 struct ClientOptions {
   std::string target;   // "unix:/path/api.sock" or "host:port"
   std::string api_key;  // empty: none is sent
-  std::chrono::milliseconds connect_timeout{5000};  // of a call that finds no server; then Unavailable
+  std::chrono::milliseconds connect_timeout{
+      5000};  // of a call that finds no server; then Unavailable
 };
 
 // Ends a running Generate from another thread. Made once for each call.
@@ -48,10 +49,13 @@ class Client {
   explicit Client(const ClientOptions& options);
   ~Client();
 
-  // Runs one request and hands its events to `on_event`, on the calling thread, until every choice has a finish_reason.
-  // Returning false from it cancels the rest: Cancelled, as with `cancellation`. Other errors are the server's, see docs/errors.md:
-  // InvalidArgument names field, value and range; ResourceExhausted: its queue is full; Unavailable: it is starting, stopping or gone.
-  absl::Status Generate(const api::GenerateRequest& request, const std::function<bool(const api::GenerateEvent&)>& on_event,
+  // Runs one request and hands its events to `on_event`, on the calling thread, until every choice
+  // has a finish_reason. Returning false from it cancels the rest: Cancelled, as with
+  // `cancellation`. Other errors are the server's, see docs/errors.md: InvalidArgument names field,
+  // value and range; ResourceExhausted: its queue is full; Unavailable: it is starting, stopping or
+  // gone.
+  absl::Status Generate(const api::GenerateRequest& request,
+                        const std::function<bool(const api::GenerateEvent&)>& on_event,
                         Cancellation* cancellation = nullptr);
 
   absl::StatusOr<api::ListModelsReply> ListModels();

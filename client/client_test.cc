@@ -28,16 +28,19 @@ class ClientTest : public ::testing::Test {
     unlink(socket_.c_str());
   }
 
-  void Start(kt::testing::FakeGenerator::Options generator = {}, grpc_api::GrpcServerOptions options = {}) {
+  void Start(kt::testing::FakeGenerator::Options generator = {},
+             grpc_api::GrpcServerOptions options = {}) {
     generator_ = std::make_unique<kt::testing::FakeGenerator>(&tokenizer_, generator);
-    service_ = std::make_unique<api::GenerationService>(api::ModelFacts{.name = "m", .context_length = 100000, .vocab_size = 257}, api::ApiDefaults{},
-                                                        &tokenizer_, &renderer_, generator_.get(), &status_, &metrics_,
-                                                        api::GenerationService::Options{});
+    service_ = std::make_unique<api::GenerationService>(
+        api::ModelFacts{.name = "m", .context_length = 100000, .vocab_size = 257},
+        api::ApiDefaults{}, &tokenizer_, &renderer_, generator_.get(), &status_, &metrics_,
+        api::GenerationService::Options{});
     options.addresses = {"unix:" + socket_, "127.0.0.1:0"};
     auto server = grpc_api::GrpcServer::Start(options, service_.get());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    client_ = std::make_unique<Client>(ClientOptions{.target = "unix:" + socket_, .api_key = options.api_key});
+    client_ = std::make_unique<Client>(
+        ClientOptions{.target = "unix:" + socket_, .api_key = options.api_key});
   }
 
   static api::GenerateRequest Prompt(const std::string& text, int max_tokens) {
@@ -142,14 +145,16 @@ TEST_F(ClientTest, EchoBeginsWithThePrompt) {
 
 TEST_F(ClientTest, ErrorsAreThoseOfHttp) {
   Start({.queue_max = 0});
-  EXPECT_THAT(Message(Run(api::GenerateRequest())), HasSubstr("input must be chat, prompt or tokens, got nothing"));
+  EXPECT_THAT(Message(Run(api::GenerateRequest())),
+              HasSubstr("input must be chat, prompt or tokens, got nothing"));
   api::GenerateRequest request = Prompt("a", 1);
   request.set_temperature(2.4f);
   absl::Status status = Run(request);
   EXPECT_TRUE(absl::IsInvalidArgument(status));
   EXPECT_EQ(Message(status), "temperature must be a number between 0 and 2, got number 2.4");
   request.set_temperature(NAN);
-  EXPECT_EQ(Message(Run(request)), "temperature must be a number between 0 and 2, got string \"nan\"");
+  EXPECT_EQ(Message(Run(request)),
+            "temperature must be a number between 0 and 2, got string \"nan\"");
   EXPECT_TRUE(absl::IsResourceExhausted(Run(Prompt("a", 1))));
   EXPECT_THAT(Message(Run(Prompt(std::string(100001, 'x'), 1))), HasSubstr("100001 tokens"));
   status_.ready = false;
@@ -165,7 +170,8 @@ TEST_F(ClientTest, AnOversizedMessageIsRefused) {
 TEST_F(ClientTest, CancellingEndsTheWork) {
   Start({.step = std::chrono::microseconds(100)});
   int events = 0;
-  absl::Status status = client_->Generate(Prompt("abc", 90000), [&](const api::GenerateEvent&) { return ++events < 3; });
+  absl::Status status = client_->Generate(Prompt("abc", 90000),
+                                          [&](const api::GenerateEvent&) { return ++events < 3; });
   EXPECT_TRUE(absl::IsCancelled(status)) << status;
   EXPECT_EQ(events, 3);
   EXPECT_TRUE(generator_->WaitFor(0, 1));
@@ -175,7 +181,8 @@ TEST_F(ClientTest, CancellingEndsTheWork) {
     EXPECT_TRUE(generator_->WaitFor(1, 1));
     cancellation.Cancel();
   });
-  EXPECT_TRUE(absl::IsCancelled(client_->Generate(Prompt("abc", 90000), [](const api::GenerateEvent&) { return true; }, &cancellation)));
+  EXPECT_TRUE(absl::IsCancelled(client_->Generate(
+      Prompt("abc", 90000), [](const api::GenerateEvent&) { return true; }, &cancellation)));
   canceller.join();
   EXPECT_TRUE(generator_->WaitFor(0, 2));
   EXPECT_EQ(service_->live_calls(), 0);
@@ -202,7 +209,8 @@ TEST_F(ClientTest, TheKeyIsChecked) {
   EXPECT_EQ(client_->ListModels()->ids(0), "m");
   Client other({.target = fmt::format("127.0.0.1:{}", server_->port(1)), .api_key = "wrong"});
   EXPECT_TRUE(absl::IsUnauthenticated(other.ListModels().status()));
-  EXPECT_TRUE(absl::IsUnauthenticated(other.Generate(Prompt("a", 1), [](const api::GenerateEvent&) { return true; })));
+  EXPECT_TRUE(absl::IsUnauthenticated(
+      other.Generate(Prompt("a", 1), [](const api::GenerateEvent&) { return true; })));
 }
 
 TEST_F(ClientTest, ManyCallsRunSideBySide) {
@@ -212,7 +220,13 @@ TEST_F(ClientTest, ManyCallsRunSideBySide) {
     threads.emplace_back([this, i] {
       std::string text;
       const std::string prompt(1, static_cast<char>('a' + i));
-      EXPECT_TRUE(client_->Generate(Prompt(prompt, 50), [&](const api::GenerateEvent& event) { text += event.text(); return true; }).ok());
+      EXPECT_TRUE(client_
+                      ->Generate(Prompt(prompt, 50),
+                                 [&](const api::GenerateEvent& event) {
+                                   text += event.text();
+                                   return true;
+                                 })
+                      .ok());
       EXPECT_EQ(text, std::string(50, prompt[0]));
     });
   }
@@ -229,14 +243,16 @@ TEST_F(ClientTest, StoppingTheServerEndsCallsAndNoServerIsUnavailable) {
   EXPECT_FALSE(Run(Prompt("abc", 10)).ok());
   stopper.join();
   EXPECT_TRUE(generator_->WaitFor(0, 1));
-  Client nobody({.target = "unix:/tmp/kt-client-test-none.sock", .connect_timeout = std::chrono::milliseconds(100)});
+  Client nobody({.target = "unix:/tmp/kt-client-test-none.sock",
+                 .connect_timeout = std::chrono::milliseconds(100)});
   EXPECT_TRUE(absl::IsUnavailable(nobody.ListModels().status()));
 }
 
 TEST_F(ClientTest, ABusyAddressIsNamed) {
   Start();
   const std::string address = fmt::format("127.0.0.1:{}", server_->port(1));
-  absl::Status status = grpc_api::GrpcServer::Start({.addresses = {address}}, service_.get()).status();
+  absl::Status status =
+      grpc_api::GrpcServer::Start({.addresses = {address}}, service_.get()).status();
   EXPECT_TRUE(absl::IsAlreadyExists(status));
   EXPECT_THAT(Message(status), HasSubstr(address));
 }

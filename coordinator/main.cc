@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// kt-coordinator: front ends, tokenizer, scheduler and worker registry of one system. Wires them top to bottom, serves until SIGTERM,
-// then finishes what runs and leaves.
+// kt-coordinator: front ends, tokenizer, scheduler and worker registry of one system. Wires them
+// top to bottom, serves until SIGTERM, then finishes what runs and leaves.
 #include <signal.h>
 #include <unistd.h>
 
@@ -49,19 +49,24 @@ class NoTemplate final : public PromptRenderer {
 absl::StatusOr<std::unique_ptr<PromptRenderer>> MakeRenderer(const proto::ModelOptions& model) {
   absl::StatusOr<std::string> text = LoadChatTemplate(model.path(), model.chat_template_path());
   if (absl::IsFailedPrecondition(text.status())) {
-    spdlog::warn("{}; /v1/chat/completions is refused, /v1/completions works", Message(text.status()));
+    spdlog::warn("{}; /v1/chat/completions is refused, /v1/completions works",
+                 Message(text.status()));
     return std::unique_ptr<PromptRenderer>(std::make_unique<NoTemplate>(text.status()));
   }
   if (!text.ok()) return text.status();
   KT_ASSIGN_OR_RETURN(SpecialTokens special, LoadSpecialTokens(model.path()));
-  return TemplateProcess::Create({.template_text = *std::move(text), .bos_token = special.bos_token, .eos_token = special.eos_token});
+  return TemplateProcess::Create({.template_text = *std::move(text),
+                                  .bos_token = special.bos_token,
+                                  .eos_token = special.eos_token});
 }
 
 absl::StatusOr<api::ApiDefaults> MakeDefaults(const proto::ModelOptions& model) {
   api::ApiDefaults out;
   if (model.sampling_defaults() != "model") return out;
   KT_ASSIGN_OR_RETURN(GenerationDefaults d, LoadGenerationDefaults(model.path()));
-  auto narrow = [](const std::optional<double>& x) { return x ? std::optional<float>(static_cast<float>(*x)) : std::nullopt; };
+  auto narrow = [](const std::optional<double>& x) {
+    return x ? std::optional<float>(static_cast<float>(*x)) : std::nullopt;
+  };
   out.temperature = narrow(d.temperature);
   out.top_p = narrow(d.top_p);
   out.min_p = narrow(d.min_p);
@@ -79,21 +84,25 @@ int InheritedFd(const char* name) {
 void TellNodeReady() {
   int fd = InheritedFd("KT_READY_FD");
   if (fd < 0) return;
-  if (write(fd, "READY\n", 6) != 6) spdlog::warn("the node could not be told that the server is ready");
+  if (write(fd, "READY\n", 6) != 6)
+    spdlog::warn("the node could not be told that the server is ready");
   close(fd);
 }
 
-void SetFigures(const SchedulerLoop& loop, const WorkerLinks& links, metrics::Metrics& metrics, SchedulerStats& last) {
+void SetFigures(const SchedulerLoop& loop, const WorkerLinks& links, metrics::Metrics& metrics,
+                SchedulerStats& last) {
   SchedulerStats now = loop.stats();
   double seconds = std::chrono::duration<double>(kFiguresPeriod).count();
-  metrics.SetScheduler({.running_requests = now.sequences_running,
-                        .queued_requests = now.requests_queued,
-                        .used_tokens = now.blocks_used * now.block_tokens,
-                        .max_total_tokens = now.blocks_total * now.block_tokens,
-                        .kv_blocks_used = now.blocks_used,
-                        .kv_blocks_total = now.blocks_total,
-                        .generation_tokens_per_second = static_cast<double>(now.tokens_generated - last.tokens_generated) / seconds,
-                        .retracted_requests = now.sequences_waiting - now.requests_queued});
+  metrics.SetScheduler(
+      {.running_requests = now.sequences_running,
+       .queued_requests = now.requests_queued,
+       .used_tokens = now.blocks_used * now.block_tokens,
+       .max_total_tokens = now.blocks_total * now.block_tokens,
+       .kv_blocks_used = now.blocks_used,
+       .kv_blocks_total = now.blocks_total,
+       .generation_tokens_per_second =
+           static_cast<double>(now.tokens_generated - last.tokens_generated) / seconds,
+       .retracted_requests = now.sequences_waiting - now.requests_queued});
   double total_ms = now.timings.total_ms() - last.timings.total_ms();
   double wait_ms = now.timings.expert_wait_ms() - last.timings.expert_wait_ms();
   metrics.SetExpertWaitShare(total_ms > 0 ? wait_ms / total_ms : 0);
@@ -130,47 +139,57 @@ absl::Status Serve(const proto::RuntimeConfig& config, const sigset_t& stop_sign
                      .kill =
                          [&](const std::string& process) {
                            std::lock_guard lock(*node_mutex);
-                           if (absl::Status s = node.KillProcess(process); !s.ok()) spdlog::warn("{}", Message(s));
+                           if (absl::Status s = node.KillProcess(process); !s.ok())
+                             spdlog::warn("{}", Message(s));
                          }});
-  KT_ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler,
-                      Scheduler::Create({.options = config.scheduler(),
-                                         .queue_timeout = std::chrono::milliseconds(server.queue_timeout_ms()),
-                                         .eos_token_ids = model.eos_token_ids},
-                                        tokenizer.get()));
+  KT_ASSIGN_OR_RETURN(
+      std::unique_ptr<Scheduler> scheduler,
+      Scheduler::Create({.options = config.scheduler(),
+                         .queue_timeout = std::chrono::milliseconds(server.queue_timeout_ms()),
+                         .eos_token_ids = model.eos_token_ids},
+                        tokenizer.get()));
   SteadyClock clock;
   SchedulerLoop loop(std::move(scheduler), &links, &clock);
   RequestLog request_log(&loop);
-  Generator* const generator = config.log().log_requests() ? static_cast<Generator*>(&request_log) : &loop;
+  Generator* const generator =
+      config.log().log_requests() ? static_cast<Generator*>(&request_log) : &loop;
   RuntimeState state(config, model, &links, &loop);
   api::GenerationService service({.name = config.model().served_model_name(),
                                   .context_length = config.model().context_length(),
                                   .vocab_size = model.vocab,
                                   .created = time(nullptr)},
-                                 defaults, tokenizer.get(), renderer.get(), generator, &state, &metrics, {});
+                                 defaults, tokenizer.get(), renderer.get(), generator, &state,
+                                 &metrics, {});
   api::OpenAiService openai(&service);
   http::Router router(&openai, server.api_key());
-  DiagnosticsService diagnostics(&loop, {.vocab = model.vocab, .context_length = config.model().context_length()});
+  DiagnosticsService diagnostics(
+      &loop, {.vocab = model.vocab, .context_length = config.model().context_length()});
 
-  KT_ASSIGN_OR_RETURN(std::unique_ptr<http::HttpServer> http,
-                      http::HttpServer::Start({.listen_fd = InheritedFd("KT_HTTP_FD"),
-                                               .host = server.host(),
-                                               .port = server.port(),
-                                               .connections_max = server.connections_max(),
-                                               .body_bytes_max = server.body_bytes_max(),
-                                               .stream_buffer_bytes_max = server.stream_buffer_bytes_max(),
-                                               .header_timeout_ms = server.header_timeout_ms(),
-                                               .body_timeout_ms = server.body_timeout_ms()},
-                                              &router, &metrics));
-  grpc_api::GrpcServerOptions grpc_options{.addresses = {fmt::format("unix:{}/api.sock", runtime_dir)},
-                                           .api_key = server.api_key(),
-                                           .message_bytes_max = static_cast<int>(server.body_bytes_max()),
-                                           .stream_buffer_bytes_max = server.stream_buffer_bytes_max()};
-  if (server.grpc_port() != 0) grpc_options.addresses.push_back(fmt::format("{}:{}", server.host(), server.grpc_port()));
-  KT_ASSIGN_OR_RETURN(std::unique_ptr<grpc_api::GrpcServer> grpc, grpc_api::GrpcServer::Start(grpc_options, &service));
+  KT_ASSIGN_OR_RETURN(
+      std::unique_ptr<http::HttpServer> http,
+      http::HttpServer::Start({.listen_fd = InheritedFd("KT_HTTP_FD"),
+                               .host = server.host(),
+                               .port = server.port(),
+                               .connections_max = server.connections_max(),
+                               .body_bytes_max = server.body_bytes_max(),
+                               .stream_buffer_bytes_max = server.stream_buffer_bytes_max(),
+                               .header_timeout_ms = server.header_timeout_ms(),
+                               .body_timeout_ms = server.body_timeout_ms()},
+                              &router, &metrics));
+  grpc_api::GrpcServerOptions grpc_options{
+      .addresses = {fmt::format("unix:{}/api.sock", runtime_dir)},
+      .api_key = server.api_key(),
+      .message_bytes_max = static_cast<int>(server.body_bytes_max()),
+      .stream_buffer_bytes_max = server.stream_buffer_bytes_max()};
+  if (server.grpc_port() != 0)
+    grpc_options.addresses.push_back(fmt::format("{}:{}", server.host(), server.grpc_port()));
+  KT_ASSIGN_OR_RETURN(std::unique_ptr<grpc_api::GrpcServer> grpc,
+                      grpc_api::GrpcServer::Start(grpc_options, &service));
 
   links.Start(&loop);
   KT_ASSIGN_OR_RETURN(std::unique_ptr<ServerRunner> internal,
-                      ServerRunner::Start(fmt::format("unix:{}/coordinator.sock", runtime_dir), {&links, &diagnostics}));
+                      ServerRunner::Start(fmt::format("unix:{}/coordinator.sock", runtime_dir),
+                                          {&links, &diagnostics}));
 
   SchedulerStats last;
   const timespec period{.tv_sec = std::chrono::seconds(kFiguresPeriod).count(), .tv_nsec = 0};
@@ -200,7 +219,10 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   auto config = kt::ReadRuntimeConfig(config_path);
   if (!config.ok()) return kt::FailProcess(config.status());
-  if (absl::Status s = kt::SetUpLog("kt-coordinator", config->log().level(), config->log().format()); !s.ok()) return kt::FailProcess(s);
+  if (absl::Status s =
+          kt::SetUpLog("kt-coordinator", config->log().level(), config->log().format());
+      !s.ok())
+    return kt::FailProcess(s);
   // Blocked in every thread; the main loop waits for them.
   sigset_t stop_signals;
   sigemptyset(&stop_signals);

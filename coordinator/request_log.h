@@ -6,7 +6,8 @@
 
 namespace kt {
 
-// --log-requests: a line when a request is accepted or refused and one at its end; ids and counts, never text. Thread-safe.
+// --log-requests: a line when a request is accepted or refused and one at its end; ids and counts,
+// never text. Thread-safe.
 class RequestLog final : public Generator {
  public:
   explicit RequestLog(Generator* next) : next_(next) {}  // outlives this

@@ -25,7 +25,9 @@ Json RuntimeState::ModelInfo() const {
     if (model_.layers[l].moe) {
       int experts = model_.moes[static_cast<size_t>(*model_.layers[l].moe)].num_experts;
       int resident = std::min(experts, e.gpu_experts_per_layer());
-      layer["experts"] = Json{{"device", resident}, {"cpu_expert_workers", experts - resident}, {"precision", e.method()}};
+      layer["experts"] = Json{{"device", resident},
+                              {"cpu_expert_workers", experts - resident},
+                              {"precision", e.method()}};
     } else {
       layer["ffn"] = "device";
     }
@@ -51,23 +53,24 @@ Json RuntimeState::ServerInfo() const {
   SchedulerStats stats = loop_->stats();
   info["version"] = BuildId();
   info["max_total_num_tokens"] = stats.blocks_total * stats.block_tokens;
-  info["internal_states"] = Json::array({Json{{"requests_live", stats.requests_live},
-                                              {"requests_queued", stats.requests_queued},
-                                              {"sequences_running", stats.sequences_running},
-                                              {"kv_blocks_used", stats.blocks_used},
-                                              {"kv_blocks_total", stats.blocks_total},
-                                              {"tokens_prefilled", stats.tokens_prefilled},
-                                              {"tokens_generated", stats.tokens_generated},
-                                              {"preemptions", stats.preemptions},
-                                              {"steps", stats.steps},
-                                              {"steps_lost", stats.steps_lost},
-                                              {"step_seconds", stats.step_seconds},
-                                              {"step_ms", Json{{"attention", stats.timings.attention_ms()},
-                                                               {"device_moe", stats.timings.device_moe_ms()},
-                                                               {"expert_wait", stats.timings.expert_wait_ms()},
-                                                               {"head", stats.timings.head_ms()},
-                                                               {"total", stats.timings.total_ms()}}},
-                                              {"expert_hand_overs", stats.timings.expert_hand_overs()}}});
+  info["internal_states"] =
+      Json::array({Json{{"requests_live", stats.requests_live},
+                        {"requests_queued", stats.requests_queued},
+                        {"sequences_running", stats.sequences_running},
+                        {"kv_blocks_used", stats.blocks_used},
+                        {"kv_blocks_total", stats.blocks_total},
+                        {"tokens_prefilled", stats.tokens_prefilled},
+                        {"tokens_generated", stats.tokens_generated},
+                        {"preemptions", stats.preemptions},
+                        {"steps", stats.steps},
+                        {"steps_lost", stats.steps_lost},
+                        {"step_seconds", stats.step_seconds},
+                        {"step_ms", Json{{"attention", stats.timings.attention_ms()},
+                                         {"device_moe", stats.timings.device_moe_ms()},
+                                         {"expert_wait", stats.timings.expert_wait_ms()},
+                                         {"head", stats.timings.head_ms()},
+                                         {"total", stats.timings.total_ms()}}},
+                        {"expert_hand_overs", stats.timings.expert_hand_overs()}}});
   return info;
 }
 

@@ -16,7 +16,8 @@ namespace kt {
 // Thread-safe. The pointers outlive it.
 class RuntimeState final : public api::RuntimeStatus {
  public:
-  RuntimeState(const proto::RuntimeConfig& config, const ModelConfig& model, const WorkerLinks* links, const SchedulerLoop* loop)
+  RuntimeState(const proto::RuntimeConfig& config, const ModelConfig& model,
+               const WorkerLinks* links, const SchedulerLoop* loop)
       : config_(config), model_(model), links_(links), loop_(loop) {}
 
   void StartDraining() { draining_ = true; }

@@ -11,7 +11,8 @@ namespace {
 constexpr int64_t kStopPollUs = 100'000;  // how soon a ring without tasks is let go
 }
 
-ExpertService::ExpertService(int index, const RingShape& shape, RingWaitPolicy policy, ExpertFunction function, SegmentSource segments,
+ExpertService::ExpertService(int index, const RingShape& shape, RingWaitPolicy policy,
+                             ExpertFunction function, SegmentSource segments,
                              ThreadStart on_thread_start)
     : index_(index),
       shape_(shape),
@@ -27,18 +28,24 @@ ExpertService::~ExpertService() {
 }
 
 absl::Status ExpertService::CheckShape(const RingShape& s) const {
-  if (s.hidden != shape_.hidden || s.top_k != shape_.top_k || s.activation_bytes != shape_.activation_bytes || s.tokens_max > shape_.tokens_max) {
+  if (s.hidden != shape_.hidden || s.top_k != shape_.top_k ||
+      s.activation_bytes != shape_.activation_bytes || s.tokens_max > shape_.tokens_max) {
     return FailedPrecondition(
-        "expert worker {}: tasks of {} rows of {} with top-k {} and {} bytes an activation, this worker takes up to {} rows of {} with {} "
+        "expert worker {}: tasks of {} rows of {} with top-k {} and {} bytes an activation, this "
+        "worker takes up to {} rows of {} with {} "
         "and {}",
-        index_, s.tokens_max, s.hidden, s.top_k, s.activation_bytes, shape_.tokens_max, shape_.hidden, shape_.top_k, shape_.activation_bytes);
+        index_, s.tokens_max, s.hidden, s.top_k, s.activation_bytes, shape_.tokens_max,
+        shape_.hidden, shape_.top_k, shape_.activation_bytes);
   }
   return absl::OkStatus();
 }
 
-grpc::Status ExpertService::AttachRing(grpc::ServerContext*, const proto::AttachRingRequest* request, proto::AttachRingReply*) {
+grpc::Status ExpertService::AttachRing(grpc::ServerContext*,
+                                       const proto::AttachRingRequest* request,
+                                       proto::AttachRingReply*) {
   auto attach = [&]() -> absl::Status {
-    KT_ASSIGN_OR_RETURN(Segment segment, segments_(request->ring().segment(), request->ring().bytes()));
+    KT_ASSIGN_OR_RETURN(Segment segment,
+                        segments_(request->ring().segment(), request->ring().bytes()));
     KT_ASSIGN_OR_RETURN(RingWorker ring, RingWorker::Attach(std::move(segment), index_, policy_));
     KT_RETURN_IF_ERROR(CheckShape(ring.shape()));
     absl::MutexLock lock(&attach_mutex_);
@@ -79,17 +86,23 @@ absl::Status ExpertService::Run(const ExpertTask& task) {
 absl::Status ExpertService::Answer(const proto::ForwardRequest& r, std::string& results) {
   auto tokens = static_cast<size_t>(r.tokens());
   auto slots = static_cast<int64_t>(r.tokens()) * shape_.top_k;
-  if (r.tokens() < 1 || r.tokens() > shape_.tokens_max || r.top_k() != shape_.top_k || r.expert_ids_size() != slots || r.weights_size() != slots ||
+  if (r.tokens() < 1 || r.tokens() > shape_.tokens_max || r.top_k() != shape_.top_k ||
+      r.expert_ids_size() != slots || r.weights_size() != slots ||
       r.rows().size() != tokens * static_cast<size_t>(shape_.hidden * shape_.activation_bytes)) {
-    return InvalidArgument("forward: {} tokens, top-k {}, {} ids, {} weights, {} row bytes; this worker takes up to {} tokens of top-k {} and width {}",
-                           r.tokens(), r.top_k(), r.expert_ids_size(), r.weights_size(), r.rows().size(), shape_.tokens_max, shape_.top_k,
-                           shape_.hidden);
+    return InvalidArgument(
+        "forward: {} tokens, top-k {}, {} ids, {} weights, {} row bytes; this worker takes up to "
+        "{} tokens of top-k {} and width {}",
+        r.tokens(), r.top_k(), r.expert_ids_size(), r.weights_size(), r.rows().size(),
+        shape_.tokens_max, shape_.top_k, shape_.hidden);
   }
   results.resize(tokens * static_cast<size_t>(shape_.hidden) * 4);
-  return Run({r.layer(), r.tokens(), r.rows().data(), r.expert_ids().data(), r.weights().data(), reinterpret_cast<float*>(results.data())});
+  return Run({r.layer(), r.tokens(), r.rows().data(), r.expert_ids().data(), r.weights().data(),
+              reinterpret_cast<float*>(results.data())});
 }
 
-grpc::Status ExpertService::Forward(grpc::ServerContext*, grpc::ServerReaderWriter<proto::ForwardReply, proto::ForwardRequest>* stream) {
+grpc::Status ExpertService::Forward(
+    grpc::ServerContext*,
+    grpc::ServerReaderWriter<proto::ForwardReply, proto::ForwardRequest>* stream) {
   proto::ForwardRequest request;
   proto::ForwardReply reply;
   while (stream->Read(&request)) {
@@ -103,7 +116,8 @@ grpc::Status ExpertService::Forward(grpc::ServerContext*, grpc::ServerReaderWrit
   return grpc::Status::OK;
 }
 
-grpc::Status ExpertService::GetStats(grpc::ServerContext*, const proto::StatsRequest*, proto::StatsReply* reply) {
+grpc::Status ExpertService::GetStats(grpc::ServerContext*, const proto::StatsRequest*,
+                                     proto::StatsReply* reply) {
   absl::MutexLock lock(&run_mutex_);
   *reply = stats_;
   return grpc::Status::OK;

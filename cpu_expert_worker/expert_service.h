@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The serving side of the expert channel: a thread that answers ring slots, and the gRPC service with the same content.
+// The serving side of the expert channel: a thread that answers ring slots, and the gRPC service
+// with the same content.
 #ifndef KT_CPU_EXPERT_WORKER_EXPERT_SERVICE_H_
 #define KT_CPU_EXPERT_WORKER_EXPERT_SERVICE_H_
 
@@ -33,14 +34,20 @@ using ThreadStart = std::function<void()>;
 
 class ExpertService final : public proto::CpuExpertWorker::Service {
  public:
-  // `shape` is what this worker can take (workers is ignored): a ring or message of another width is refused.
-  ExpertService(int index, const RingShape& shape, RingWaitPolicy policy, ExpertFunction function, SegmentSource segments,
-                ThreadStart on_thread_start = [] {});
+  // `shape` is what this worker can take (workers is ignored): a ring or message of another width
+  // is refused.
+  ExpertService(
+      int index, const RingShape& shape, RingWaitPolicy policy, ExpertFunction function,
+      SegmentSource segments, ThreadStart on_thread_start = [] {});
   ~ExpertService() override;
 
-  grpc::Status AttachRing(grpc::ServerContext*, const proto::AttachRingRequest*, proto::AttachRingReply*) override;
-  grpc::Status Forward(grpc::ServerContext*, grpc::ServerReaderWriter<proto::ForwardReply, proto::ForwardRequest>*) override;
-  grpc::Status GetStats(grpc::ServerContext*, const proto::StatsRequest*, proto::StatsReply*) override;
+  grpc::Status AttachRing(grpc::ServerContext*, const proto::AttachRingRequest*,
+                          proto::AttachRingReply*) override;
+  grpc::Status Forward(
+      grpc::ServerContext*,
+      grpc::ServerReaderWriter<proto::ForwardReply, proto::ForwardRequest>*) override;
+  grpc::Status GetStats(grpc::ServerContext*, const proto::StatsRequest*,
+                        proto::StatsReply*) override;
 
  private:
   absl::Status CheckShape(const RingShape& shape) const;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// kt-cpu-expert-worker: holds one NUMA node's slice of the experts that live on the CPU and answers expert tasks.
+// kt-cpu-expert-worker: holds one NUMA node's slice of the experts that live on the CPU and answers
+// expert tasks.
 #include "common/base/aligned_buffer.h"
 #include "common/base/status.h"
 #include "common/model/placement.h"
@@ -21,25 +22,29 @@ class CpuExpertWorker final : public Worker {
     w->context_ = context;
     KT_ASSIGN_OR_RETURN(w->topology_, topology::Topology::Load());
     const proto::ExpertOptions& o = context.config.experts();
-    KT_ASSIGN_OR_RETURN(topology::ThreadPlan plan,
-                        topology::SplitThreads({.expert_threads = o.cpuinfer_threads(),
-                                                .workers = o.worker_count(),
-                                                .nodes = {o.numa_nodes().begin(), o.numa_nodes().end()},
-                                                .device_threads = context.config.device().threads()},
-                                               w->topology_));
+    KT_ASSIGN_OR_RETURN(
+        topology::ThreadPlan plan,
+        topology::SplitThreads({.expert_threads = o.cpuinfer_threads(),
+                                .workers = o.worker_count(),
+                                .nodes = {o.numa_nodes().begin(), o.numa_nodes().end()},
+                                .device_threads = context.config.device().threads()},
+                               w->topology_));
     w->threads_ = plan.experts[static_cast<size_t>(context.index)];
     return std::unique_ptr<Worker>(std::move(w));
   }
 
-  absl::StatusOr<proto::WorkerFacts> Load(const std::function<void(uint64_t, uint64_t)>& progress) override {
+  absl::StatusOr<proto::WorkerFacts> Load(
+      const std::function<void(uint64_t, uint64_t)>& progress) override {
     const proto::RuntimeConfig& config = context_.config;
     const std::string& dir = config.model().weight_path();
     KT_ASSIGN_OR_RETURN(model_, LoadModelConfig(dir));
     KT_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(dir));
     KT_RETURN_IF_ERROR(CheckManifest(model_, *checkpoint));
     const MoeConfig& moe = model_.moes[0];
-    KT_ASSIGN_OR_RETURN(IntermediateSlice slice, SliceOfWorker(moe.intermediate, context_.index, config.experts().worker_count()));
-    ExpertSets sets = UniformPlacement(model_, config.experts().gpu_experts_per_layer()).CpuExperts(model_);
+    KT_ASSIGN_OR_RETURN(IntermediateSlice slice, SliceOfWorker(moe.intermediate, context_.index,
+                                                               config.experts().worker_count()));
+    ExpertSets sets =
+        UniformPlacement(model_, config.experts().gpu_experts_per_layer()).CpuExperts(model_);
 
     pool_ = std::make_unique<topology::ThreadPool>(topology_, "kt-expert", threads_.pins);
     if (!pool_->warning().empty()) spdlog::warn("{}", pool_->warning());
@@ -48,29 +53,37 @@ class CpuExpertWorker final : public Worker {
     if (bytes > 0) {
       KT_ASSIGN_OR_RETURN(arena_, Segment::Create("kt-expert-weights", bytes));
       memory = arena_.data();
-      if (absl::Status s = topology_.BindMemory(memory, bytes, threads_.memory_node); !s.ok()) spdlog::warn("expert weights: {}", Message(s));
+      if (absl::Status s = topology_.BindMemory(memory, bytes, threads_.memory_node); !s.ok())
+        spdlog::warn("expert weights: {}", Message(s));
     }
     KT_ASSIGN_OR_RETURN(bank_, ExpertBank::Load(model_, *checkpoint, sets, slice, memory, *pool_,
                                                 [&](uint64_t done) { progress(done, bytes); }));
     bool bf16 = config.device().activation_dtype() == "bf16";
     int tokens_max = StepTokensMax(config.scheduler());
-    ffn_ = std::make_unique<MoeFfn>(MoeShape{moe.width, slice.end - slice.begin, moe.num_experts, moe.top_k}, context_.isa, kTokensPerPass);
+    ffn_ = std::make_unique<MoeFfn>(
+        MoeShape{moe.width, slice.end - slice.begin, moe.num_experts, moe.top_k}, context_.isa,
+        kTokensPerPass);
     scratch_ = AlignedBuffer(ffn_->ScratchBytes(pool_->threads()));
     service_ = std::make_unique<ExpertService>(
         context_.index,
-        RingShape{.workers = 1, .tokens_max = tokens_max, .hidden = moe.width, .top_k = moe.top_k, .activation_bytes = bf16 ? 2 : 4},
-        RingWaitPolicy{}, [this, bf16](const ExpertTask& task) { return Run(task, bf16); }, context_.segments,
-        [this] { pool_->BindCaller(); });
+        RingShape{.workers = 1,
+                  .tokens_max = tokens_max,
+                  .hidden = moe.width,
+                  .top_k = moe.top_k,
+                  .activation_bytes = bf16 ? 2 : 4},
+        RingWaitPolicy{}, [this, bf16](const ExpertTask& task) { return Run(task, bf16); },
+        context_.segments, [this] { pool_->BindCaller(); });
     pool_->BeginActive();
 
-    spdlog::info("{} threads, {:.1f} MB of experts, rows {}-{} of {}", pool_->threads(), static_cast<double>(bytes) / 1e6, slice.begin,
-                 slice.end, moe.intermediate);
+    spdlog::info("{} threads, {:.1f} MB of experts, rows {}-{} of {}", pool_->threads(),
+                 static_cast<double>(bytes) / 1e6, slice.begin, slice.end, moe.intermediate);
     proto::WorkerFacts facts;
     facts.set_weight_bytes(static_cast<int64_t>(bytes));
     facts.set_arena_bytes(static_cast<int64_t>(arena_.size()));
     facts.set_threads(pool_->threads());
     facts.set_numa_node(threads_.node);
-    for (const topology::CpuSet& pin : threads_.pins) facts.mutable_cpus()->Add(pin.begin(), pin.end());
+    for (const topology::CpuSet& pin : threads_.pins)
+      facts.mutable_cpus()->Add(pin.begin(), pin.end());
     return facts;
   }
 
@@ -110,5 +123,6 @@ class CpuExpertWorker final : public Worker {
 }  // namespace kt
 
 int main(int argc, char** argv) {
-  return kt::WorkerMain(argc, argv, kt::proto::WORKER_KIND_CPU_EXPERT, "kt-cpu-expert-worker", kt::CpuExpertWorker::Make);
+  return kt::WorkerMain(argc, argv, kt::proto::WORKER_KIND_CPU_EXPERT, "kt-cpu-expert-worker",
+                        kt::CpuExpertWorker::Make);
 }

@@ -12,7 +12,8 @@ namespace {
 // Walks the model's tensors in a fixed order. Without memory it only measures; with it, it fills.
 class Placer {
  public:
-  Placer(const Checkpoint* checkpoint, uint8_t* memory, Parallel* parallel, const std::function<void(uint64_t)>* progress)
+  Placer(const Checkpoint* checkpoint, uint8_t* memory, Parallel* parallel,
+         const std::function<void(uint64_t)>* progress)
       : checkpoint_(checkpoint), memory_(memory), parallel_(parallel), progress_(progress) {}
 
   LinearWeight Linear(const std::string& name, const std::string& bias, int n, int k) {
@@ -63,7 +64,8 @@ class Placer {
     constexpr int kRows = 512;  // a multiple of the tile: parts are packed independently
     parallel_->Run((n + kRows - 1) / kRows, [&](int part, int) {
       int first = part * kRows, rows = std::min(kRows, n - first);
-      PackBf16(source + int64_t{first} * k, k, rows, k, packed + PackedBf16Bytes(first, k) / sizeof(bf16));
+      PackBf16(source + int64_t{first} * k, k, rows, k,
+               packed + PackedBf16Bytes(first, k) / sizeof(bf16));
     });
     Done(t);
   }
@@ -83,7 +85,8 @@ class Placer {
   std::string missing_;
 };
 
-FfnWeights PlaceFfn(Placer& p, const std::string& gate, const std::string& up, const std::string& down, int hidden, int intermediate) {
+FfnWeights PlaceFfn(Placer& p, const std::string& gate, const std::string& up,
+                    const std::string& down, int hidden, int intermediate) {
   FfnWeights w;
   w.gate = p.Linear(gate, "", intermediate, hidden);
   w.up = p.Linear(up, "", intermediate, hidden);
@@ -118,7 +121,9 @@ void Place(const ModelConfig& c, Placer& p, DenseWeights& w) {
     const MoeConfig& moe = c.moes[static_cast<size_t>(*c.layers[l].moe)];
     out.router = p.Vector(t.router, int64_t{moe.num_experts} * c.hidden);
     if (moe.correction_bias) out.correction_bias = p.Vector(t.correction_bias, moe.num_experts);
-    if (moe.shared_intermediate > 0) out.ffn = PlaceFfn(p, t.shared_gate, t.shared_up, t.shared_down, c.hidden, moe.shared_intermediate);
+    if (moe.shared_intermediate > 0)
+      out.ffn =
+          PlaceFfn(p, t.shared_gate, t.shared_up, t.shared_down, c.hidden, moe.shared_intermediate);
   }
 }
 
@@ -131,13 +136,16 @@ size_t DenseWeights::Bytes(const ModelConfig& config) {
   return measure.used();
 }
 
-absl::StatusOr<DenseWeights> DenseWeights::Load(const ModelConfig& config, const Checkpoint& checkpoint, Device& device,
-                                                Parallel& parallel, const std::function<void(uint64_t)>& progress) {
+absl::StatusOr<DenseWeights> DenseWeights::Load(const ModelConfig& config,
+                                                const Checkpoint& checkpoint, Device& device,
+                                                Parallel& parallel,
+                                                const std::function<void(uint64_t)>& progress) {
   DenseWeights w;
   KT_ASSIGN_OR_RETURN(w.memory_, device.Allocate(Bytes(config), "dense weights"));
   Placer fill(&checkpoint, w.memory_.As<uint8_t>(), &parallel, &progress);
   Place(config, fill, w);
-  if (!fill.missing().empty()) return DataLoss("{}: tensor is missing in the checkpoint", fill.missing());
+  if (!fill.missing().empty())
+    return DataLoss("{}: tensor is missing in the checkpoint", fill.missing());
   return w;
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device under the forward pass: memory, streams, events, copies. `host` is the CPU as a device (capped memory, optionally slow
-// copies), `cuda` a GPU. Operations on tensors are in ops.h.
+// The device under the forward pass: memory, streams, events, copies. `host` is the CPU as a device
+// (capped memory, optionally slow copies), `cuda` a GPU. Operations on tensors are in ops.h.
 //
-// Streams  work of one stream runs in order of issue, streams run beside each other; an event orders them. A device may run work at
+// Streams  work of one stream runs in order of issue, streams run beside each other; an event
+// orders them. A device may run work at
 //          once (host), so the caller may rely on order only, never on asynchrony.
-// Threads  one thread (the engine loop) calls everything; a device starts threads of its own as it needs.
-// Errors   Status of the issue; a fault of the work itself surfaces in Synchronize and is sticky: the worker ends and is restarted.
+// Threads  one thread (the engine loop) calls everything; a device starts threads of its own as it
+// needs. Errors   Status of the issue; a fault of the work itself surfaces in Synchronize and is
+// sticky: the worker ends and is restarted.
 #ifndef KT_GPU_WORKER_DEVICE_H_
 #define KT_GPU_WORKER_DEVICE_H_
 
@@ -32,14 +34,18 @@ struct EventId {
 
 class Device;
 
-// Owns device memory; empty when default made. Freed with its device's Free, so it may not outlive the device.
+// Owns device memory; empty when default made. Freed with its device's Free, so it may not outlive
+// the device.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
-  DeviceBuffer(Device* device, void* data, size_t bytes) : device_(device), data_(data), bytes_(bytes) {}
+  DeviceBuffer(Device* device, void* data, size_t bytes)
+      : device_(device), data_(data), bytes_(bytes) {}
   ~DeviceBuffer();
   DeviceBuffer(DeviceBuffer&& o) noexcept
-      : device_(std::exchange(o.device_, nullptr)), data_(std::exchange(o.data_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
+      : device_(std::exchange(o.device_, nullptr)),
+        data_(std::exchange(o.data_, nullptr)),
+        bytes_(std::exchange(o.bytes_, 0)) {}
   DeviceBuffer& operator=(DeviceBuffer&& o) noexcept {
     std::swap(device_, o.device_);
     std::swap(data_, o.data_);
@@ -68,17 +74,22 @@ class Device {
   virtual size_t capacity_bytes() const = 0;
   virtual size_t used_bytes() const = 0;
 
-  // Zeroed, aligned to 256 bytes. ResourceExhausted names `what`, the bytes asked for and those left. Only at start: nothing allocates in a step.
+  // Zeroed, aligned to 256 bytes. ResourceExhausted names `what`, the bytes asked for and those
+  // left. Only at start: nothing allocates in a step.
   virtual absl::StatusOr<DeviceBuffer> Allocate(size_t bytes, const std::string& what) = 0;
   // Host memory that copies can use directly (page-locked where the device knows that).
   virtual absl::StatusOr<DeviceBuffer> AllocateHost(size_t bytes, const std::string& what) = 0;
 
   virtual absl::StatusOr<StreamId> CreateStream() = 0;
   virtual absl::StatusOr<EventId> CreateEvent() = 0;
-  virtual absl::Status Record(EventId event, StreamId stream) = 0;      // the event stands for all work issued to the stream so far
-  virtual absl::Status Wait(StreamId stream, EventId event) = 0;        // later work of the stream waits for the event
-  virtual absl::Status Synchronize(StreamId stream) = 0;                // blocks the caller
-  virtual absl::Status CopyAsync(void* target, const void* source, size_t bytes, CopyKind kind, StreamId stream) = 0;
+  virtual absl::Status Record(
+      EventId event,
+      StreamId stream) = 0;  // the event stands for all work issued to the stream so far
+  virtual absl::Status Wait(StreamId stream,
+                            EventId event) = 0;  // later work of the stream waits for the event
+  virtual absl::Status Synchronize(StreamId stream) = 0;  // blocks the caller
+  virtual absl::Status CopyAsync(void* target, const void* source, size_t bytes, CopyKind kind,
+                                 StreamId stream) = 0;
 
  protected:
   friend class DeviceBuffer;

@@ -19,9 +19,12 @@ constexpr size_t kAlignment = 256;
 
 cudaMemcpyKind KindOf(CopyKind kind) {
   switch (kind) {
-    case CopyKind::kHostToDevice: return cudaMemcpyHostToDevice;
-    case CopyKind::kDeviceToHost: return cudaMemcpyDeviceToHost;
-    case CopyKind::kDeviceToDevice: break;
+    case CopyKind::kHostToDevice:
+      return cudaMemcpyHostToDevice;
+    case CopyKind::kDeviceToHost:
+      return cudaMemcpyDeviceToHost;
+    case CopyKind::kDeviceToDevice:
+      break;
   }
   return cudaMemcpyDeviceToDevice;
 }
@@ -37,7 +40,9 @@ class CudaDevice final : public Device {
     const std::string where = fmt::format("device cuda:{}", index);
     int count = 0;
     KT_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceCount(&count), where));
-    if (index < 0 || index >= count) return Unavailable("{}: this process sees {} GPUs; choose one of them or use the host device", where, count);
+    if (index < 0 || index >= count)
+      return Unavailable("{}: this process sees {} GPUs; choose one of them or use the host device",
+                         where, count);
     cudaDeviceProp properties;
     size_t free_bytes = 0, total_bytes = 0;
     KT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(index), where));
@@ -56,11 +61,14 @@ class CudaDevice final : public Device {
     if (bytes == 0) return InvalidArgument("{}: {} has no bytes", name_, what);
     bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     if (bytes > capacity_ - used_) {
-      return ResourceExhausted("{}: {} needs {} bytes, {} of {} are left; raise --device-memory-bytes or give the device less to hold", name_, what,
-                               bytes, capacity_ - used_, capacity_);
+      return ResourceExhausted(
+          "{}: {} needs {} bytes, {} of {} are left; raise --device-memory-bytes or give the "
+          "device less to hold",
+          name_, what, bytes, capacity_ - used_, capacity_);
     }
     void* data = nullptr;
-    KT_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&data, bytes), fmt::format("{}: {} ({} bytes)", name_, what, bytes)));
+    KT_RETURN_IF_ERROR(
+        CudaStatus(cudaMalloc(&data, bytes), fmt::format("{}: {} ({} bytes)", name_, what, bytes)));
     used_ += bytes;
     DeviceBuffer buffer(this, data, bytes);
     // Streams do not wait for the default one, on which this runs.
@@ -72,7 +80,9 @@ class CudaDevice final : public Device {
   absl::StatusOr<DeviceBuffer> AllocateHost(size_t bytes, const std::string& what) override {
     if (bytes == 0) return InvalidArgument("{}: {} has no bytes", name_, what);
     void* data = nullptr;
-    KT_RETURN_IF_ERROR(CudaStatus(cudaHostAlloc(&data, bytes, cudaHostAllocDefault), fmt::format("{}: page-locked {} ({} bytes)", name_, what, bytes)));
+    KT_RETURN_IF_ERROR(
+        CudaStatus(cudaHostAlloc(&data, bytes, cudaHostAllocDefault),
+                   fmt::format("{}: page-locked {} ({} bytes)", name_, what, bytes)));
     std::memset(data, 0, bytes);
     host_.insert(data);
     return DeviceBuffer(this, data, bytes);
@@ -80,27 +90,37 @@ class CudaDevice final : public Device {
 
   absl::StatusOr<StreamId> CreateStream() override {
     cudaStream_t stream = nullptr;
-    KT_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), name_ + ": create stream"));
+    KT_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                                  name_ + ": create stream"));
     streams_.push_back(stream);
     return StreamId{static_cast<int>(streams_.size()) - 1};
   }
   absl::StatusOr<EventId> CreateEvent() override {
     cudaEvent_t event = nullptr;
-    KT_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), name_ + ": create event"));
+    KT_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                                  name_ + ": create event"));
     events_.push_back(event);
     return EventId{static_cast<int>(events_.size()) - 1};
   }
   absl::Status Record(EventId event, StreamId stream) override {
-    return CudaStatus(cudaEventRecord(events_[static_cast<size_t>(event.value)], streams_[static_cast<size_t>(stream.value)]), name_ + ": record event");
+    return CudaStatus(cudaEventRecord(events_[static_cast<size_t>(event.value)],
+                                      streams_[static_cast<size_t>(stream.value)]),
+                      name_ + ": record event");
   }
   absl::Status Wait(StreamId stream, EventId event) override {
-    return CudaStatus(cudaStreamWaitEvent(streams_[static_cast<size_t>(stream.value)], events_[static_cast<size_t>(event.value)], 0), name_ + ": wait for event");
+    return CudaStatus(cudaStreamWaitEvent(streams_[static_cast<size_t>(stream.value)],
+                                          events_[static_cast<size_t>(event.value)], 0),
+                      name_ + ": wait for event");
   }
   absl::Status Synchronize(StreamId stream) override {
-    return CudaStatus(cudaStreamSynchronize(streams_[static_cast<size_t>(stream.value)]), name_ + ": synchronise");
+    return CudaStatus(cudaStreamSynchronize(streams_[static_cast<size_t>(stream.value)]),
+                      name_ + ": synchronise");
   }
-  absl::Status CopyAsync(void* target, const void* source, size_t bytes, CopyKind kind, StreamId stream) override {
-    return CudaStatus(cudaMemcpyAsync(target, source, bytes, KindOf(kind), streams_[static_cast<size_t>(stream.value)]), name_ + ": copy");
+  absl::Status CopyAsync(void* target, const void* source, size_t bytes, CopyKind kind,
+                         StreamId stream) override {
+    return CudaStatus(cudaMemcpyAsync(target, source, bytes, KindOf(kind),
+                                      streams_[static_cast<size_t>(stream.value)]),
+                      name_ + ": copy");
   }
 
  protected:

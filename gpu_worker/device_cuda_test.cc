@@ -32,10 +32,13 @@ TEST_F(DeviceCudaTest, MemoryIsZeroedCountedAndCapped) {
     DeviceBuffer buffer = device_->Allocate(1000, "weights").value();
     EXPECT_EQ(buffer.bytes(), 1024u);
     EXPECT_EQ(device_->used_bytes(), 1024u);
-    EXPECT_TRUE(std::all_of(buffer.As<char>(), buffer.As<char>() + 1000, [](char c) { return c == 0; }));
+    EXPECT_TRUE(
+        std::all_of(buffer.As<char>(), buffer.As<char>() + 1000, [](char c) { return c == 0; }));
     absl::Status full = device_->Allocate(64 << 10, "cache").status();
     EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
-    EXPECT_THAT(Message(full), AllOf(HasSubstr("cache"), HasSubstr("65536"), HasSubstr("64512 of 65536"), HasSubstr("--device-memory-bytes")));
+    EXPECT_THAT(Message(full),
+                AllOf(HasSubstr("cache"), HasSubstr("65536"), HasSubstr("64512 of 65536"),
+                      HasSubstr("--device-memory-bytes")));
     DeviceBuffer host = device_->AllocateHost(1 << 20, "staging").value();
     EXPECT_EQ(device_->used_bytes(), 1024u) << "page-locked memory is not device memory";
     EXPECT_EQ(host.As<char>()[(1 << 20) - 1], 0);
@@ -55,14 +58,20 @@ TEST_F(DeviceCudaTest, WithoutACapTheFreeMemoryIsTheCapacityAndItsEndIsAStatus) 
 
 TEST_F(DeviceCudaTest, EventsOrderCopiesOfTwoStreams) {
   DeviceBuffer device_data = device_->Allocate(256, "data").value();
-  DeviceBuffer source = device_->AllocateHost(256, "source").value(), target = device_->AllocateHost(256, "target").value();
+  DeviceBuffer source = device_->AllocateHost(256, "source").value(),
+               target = device_->AllocateHost(256, "target").value();
   StreamId copies = device_->CreateStream().value();
   EventId written = device_->CreateEvent().value();
   source.As<int>()[0] = 7;
-  ASSERT_TRUE(device_->CopyAsync(device_data.data(), source.data(), 256, CopyKind::kHostToDevice, StreamId{}).ok());
+  ASSERT_TRUE(
+      device_
+          ->CopyAsync(device_data.data(), source.data(), 256, CopyKind::kHostToDevice, StreamId{})
+          .ok());
   ASSERT_TRUE(device_->Record(written, StreamId{}).ok());
   ASSERT_TRUE(device_->Wait(copies, written).ok());
-  ASSERT_TRUE(device_->CopyAsync(target.data(), device_data.data(), 256, CopyKind::kDeviceToHost, copies).ok());
+  ASSERT_TRUE(
+      device_->CopyAsync(target.data(), device_data.data(), 256, CopyKind::kDeviceToHost, copies)
+          .ok());
   EXPECT_EQ(target.As<int>()[0], 0) << "issued only";
   ASSERT_TRUE(device_->Synchronize(copies).ok());
   EXPECT_EQ(target.As<int>()[0], 7);
@@ -71,7 +80,8 @@ TEST_F(DeviceCudaTest, EventsOrderCopiesOfTwoStreams) {
 TEST_F(DeviceCudaTest, ACopyOutsideABufferIsRefused) {
   DeviceBuffer data = device_->Allocate(256, "data").value();
   char host[512] = {};
-  absl::Status status = device_->CopyAsync(data.data(), host, 257, CopyKind::kHostToDevice, StreamId{});
+  absl::Status status =
+      device_->CopyAsync(data.data(), host, 257, CopyKind::kHostToDevice, StreamId{});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(Message(status), HasSubstr("cuda:0 CPU shim: copy"));
 }

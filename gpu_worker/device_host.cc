@@ -18,8 +18,10 @@ constexpr size_t kHugePage = size_t{2} << 20;
 
 class HostDevice final : public Device {
  public:
-  HostDevice(size_t memory_bytes_max, double copy_gbps) : capped_(memory_bytes_max != 0), copy_gbps_(copy_gbps) {
-    size_t physical = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
+  HostDevice(size_t memory_bytes_max, double copy_gbps)
+      : capped_(memory_bytes_max != 0), copy_gbps_(copy_gbps) {
+    size_t physical =
+        static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
     capacity_ = capped_ ? memory_bytes_max : physical;
   }
 
@@ -30,8 +32,11 @@ class HostDevice final : public Device {
   absl::StatusOr<DeviceBuffer> Allocate(size_t bytes, const std::string& what) override {
     bytes = (bytes + 255) / 256 * 256;
     if (bytes > capacity_ - used_) {
-      return ResourceExhausted("device host: {} needs {} bytes, {} of {} are left; raise {} or give the device less to hold", what, bytes,
-                               capacity_ - used_, capacity_, capped_ ? "--device-memory-bytes" : "the machine's memory");
+      return ResourceExhausted(
+          "device host: {} needs {} bytes, {} of {} are left; raise {} or give the device less to "
+          "hold",
+          what, bytes, capacity_ - used_, capacity_,
+          capped_ ? "--device-memory-bytes" : "the machine's memory");
     }
     KT_ASSIGN_OR_RETURN(void* p, Map(bytes, what));
     used_ += bytes;
@@ -39,7 +44,9 @@ class HostDevice final : public Device {
   }
 
   // On this device host memory is device memory; it counts as used all the same.
-  absl::StatusOr<DeviceBuffer> AllocateHost(size_t bytes, const std::string& what) override { return Allocate(bytes, what); }
+  absl::StatusOr<DeviceBuffer> AllocateHost(size_t bytes, const std::string& what) override {
+    return Allocate(bytes, what);
+  }
 
   absl::StatusOr<StreamId> CreateStream() override { return StreamId{++streams_}; }
   absl::StatusOr<EventId> CreateEvent() override { return EventId{++events_}; }
@@ -47,11 +54,13 @@ class HostDevice final : public Device {
   absl::Status Wait(StreamId, EventId) override { return absl::OkStatus(); }
   absl::Status Synchronize(StreamId) override { return absl::OkStatus(); }
 
-  absl::Status CopyAsync(void* target, const void* source, size_t bytes, CopyKind kind, StreamId) override {
+  absl::Status CopyAsync(void* target, const void* source, size_t bytes, CopyKind kind,
+                         StreamId) override {
     auto start = std::chrono::steady_clock::now();
     std::memcpy(target, source, bytes);
     if (copy_gbps_ > 0 && kind != CopyKind::kDeviceToDevice) {
-      std::this_thread::sleep_until(start + std::chrono::nanoseconds(static_cast<int64_t>(static_cast<double>(bytes) / copy_gbps_)));
+      std::this_thread::sleep_until(start + std::chrono::nanoseconds(static_cast<int64_t>(
+                                                static_cast<double>(bytes) / copy_gbps_)));
     }
     return absl::OkStatus();
   }
@@ -66,7 +75,9 @@ class HostDevice final : public Device {
   absl::StatusOr<void*> Map(size_t bytes, const std::string& what) {
     if (bytes == 0) return InvalidArgument("device host: {} has no bytes", what);
     void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) return ResourceExhausted("device host: no memory for {} ({} bytes): {}", what, bytes, strerror(errno));
+    if (p == MAP_FAILED)
+      return ResourceExhausted("device host: no memory for {} ({} bytes): {}", what, bytes,
+                               strerror(errno));
     if (bytes >= kHugePage) madvise(p, bytes, MADV_HUGEPAGE);
     return p;
   }

@@ -8,8 +8,9 @@
 
 namespace kt {
 
-// The CPU as a device: private memory under a cap (0: none), copies at memory speed or slowed to copy_gbps (0: not slowed) so that
-// transfers cost what they would on a bus. All work is done when the call returns.
+// The CPU as a device: private memory under a cap (0: none), copies at memory speed or slowed to
+// copy_gbps (0: not slowed) so that transfers cost what they would on a bus. All work is done when
+// the call returns.
 std::unique_ptr<Device> MakeHostDevice(size_t memory_bytes_max, double copy_gbps);
 
 }  // namespace kt

@@ -5,7 +5,10 @@
 namespace kt {
 
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index, size_t) {
-  return FailedPrecondition("device cuda:{}: built without CUDA; install the CUDA toolkit and build again, or use the host device", index);
+  return FailedPrecondition(
+      "device cuda:{}: built without CUDA; install the CUDA toolkit and build again, or use the "
+      "host device",
+      index);
 }
 
 }  // namespace kt

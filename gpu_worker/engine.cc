@@ -12,9 +12,9 @@ constexpr int kHeadRows = 32;  // rows of logits at a time
 
 // A row of the step whose final norm and logits are wanted.
 struct HeadRow {
-  int row;        // in the step
+  int row;  // in the step
   int sequence;
-  int offset;     // of the row in its sequence
+  int offset;  // of the row in its sequence
 };
 
 // The arrays that SamplingArgs points into.
@@ -24,30 +24,37 @@ struct SamplingArrays {
 };
 
 SamplingArgs ArgsOf(const proto::Sampling& s, int vocab, SamplingArrays& arrays) {
-  for (const proto::TokenCount& c : s.counts()) arrays.counts.push_back({c.token_id(), c.in_output(), c.in_prompt()});
-  for (const proto::LogitBias& b : s.logit_bias()) arrays.biases.push_back({b.token_id(), b.bias()});
-  return {.vocab = vocab,
-          .temperature = s.temperature(),
-          .top_k = s.top_k(),
-          .top_p = s.top_p(),
-          .min_p = s.min_p(),
-          .presence_penalty = s.presence_penalty(),
-          .frequency_penalty = s.frequency_penalty(),
-          .repetition_penalty = s.repetition_penalty(),
-          .counts = arrays.counts,
-          .biases = arrays.biases,
-          .suppressed_ids = {s.suppressed_ids().data(), static_cast<size_t>(s.suppressed_ids_size())},
-          .seed = s.seed(),
-          .choice = s.choice(),
-          .position = s.position()};
+  for (const proto::TokenCount& c : s.counts())
+    arrays.counts.push_back({c.token_id(), c.in_output(), c.in_prompt()});
+  for (const proto::LogitBias& b : s.logit_bias())
+    arrays.biases.push_back({b.token_id(), b.bias()});
+  return {
+      .vocab = vocab,
+      .temperature = s.temperature(),
+      .top_k = s.top_k(),
+      .top_p = s.top_p(),
+      .min_p = s.min_p(),
+      .presence_penalty = s.presence_penalty(),
+      .frequency_penalty = s.frequency_penalty(),
+      .repetition_penalty = s.repetition_penalty(),
+      .counts = arrays.counts,
+      .biases = arrays.biases,
+      .suppressed_ids = {s.suppressed_ids().data(), static_cast<size_t>(s.suppressed_ids_size())},
+      .seed = s.seed(),
+      .choice = s.choice(),
+      .position = s.position()};
 }
 
 const char* Explain(SampleStatus status) {
   switch (status) {
-    case SampleStatus::kOk: return "";
-    case SampleStatus::kNotFinite: return "the logits are not finite (NaN or infinity)";
-    case SampleStatus::kNoCandidate: return "every token is suppressed";
-    case SampleStatus::kBadToken: return "a token id of penalties, bias or suppression is outside the vocabulary";
+    case SampleStatus::kOk:
+      return "";
+    case SampleStatus::kNotFinite:
+      return "the logits are not finite (NaN or infinity)";
+    case SampleStatus::kNoCandidate:
+      return "every token is suppressed";
+    case SampleStatus::kBadToken:
+      return "a token id of penalties, bias or suppression is outside the vocabulary";
   }
   return "unknown";
 }
@@ -81,7 +88,9 @@ std::vector<HeadRow> RowsOf(const proto::StepPlan& plan) {
 }  // namespace
 
 size_t Engine::WorkspaceBytes(const ModelConfig& c, int activation_bytes) {
-  return static_cast<size_t>(kHeadRows) * (2 * static_cast<size_t>(c.hidden) * static_cast<size_t>(activation_bytes) + static_cast<size_t>(c.vocab) * 4) +
+  return static_cast<size_t>(kHeadRows) *
+             (2 * static_cast<size_t>(c.hidden) * static_cast<size_t>(activation_bytes) +
+              static_cast<size_t>(c.vocab) * 4) +
          3 * 256;
 }
 
@@ -90,8 +99,12 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Parts& parts) {
   Engine& e = *engine;
   KT_ASSIGN_OR_RETURN(e.input_, StepInput::Allocate(parts.limits, *parts.device));
   int ab = parts.ops->activation_bytes();
-  KT_ASSIGN_OR_RETURN(e.memory_, parts.device->Allocate(WorkspaceBytes(*parts.config, ab), "logits workspace"));
-  size_t row_bytes = (static_cast<size_t>(kHeadRows) * static_cast<size_t>(parts.config->hidden) * static_cast<size_t>(ab) + 255) / 256 * 256;
+  KT_ASSIGN_OR_RETURN(
+      e.memory_, parts.device->Allocate(WorkspaceBytes(*parts.config, ab), "logits workspace"));
+  size_t row_bytes = (static_cast<size_t>(kHeadRows) * static_cast<size_t>(parts.config->hidden) *
+                          static_cast<size_t>(ab) +
+                      255) /
+                     256 * 256;
   e.picked_ = e.memory_.As<uint8_t>();
   e.normed_ = e.memory_.As<uint8_t>() + row_bytes;
   e.logits_ = reinterpret_cast<float*>(e.memory_.As<uint8_t>() + 2 * row_bytes);
@@ -121,7 +134,8 @@ absl::Status Engine::Run(const proto::StepPlan& plan, proto::StepResult& result)
   const ModelConfig& c = *p_.config;
   for (const proto::BlockCopy& copy : plan.copies()) {
     for (size_t l = 0; l < c.layers.size(); ++l) {
-      p_.ops->KvCopyBlock(c.attentions[static_cast<size_t>(c.layers[l].attention)], p_.cache->layer(l), copy.source(), copy.target());
+      p_.ops->KvCopyBlock(c.attentions[static_cast<size_t>(c.layers[l].attention)],
+                          p_.cache->layer(l), copy.source(), copy.target());
     }
   }
   KT_RETURN_IF_ERROR(input_.Fill(plan, *p_.device));
@@ -164,23 +178,28 @@ absl::Status Engine::Run(const proto::StepPlan& plan, proto::StepResult& result)
 
 ForwardTaps Engine::MakeTaps(const proto::StepPlan& plan, proto::StepResult& result) {
   ForwardTaps taps;
-  auto any = [&](auto flag) { return std::any_of(plan.sequences().begin(), plan.sequences().end(), flag); };
+  auto any = [&](auto flag) {
+    return std::any_of(plan.sequences().begin(), plan.sequences().end(), flag);
+  };
   const ModelConfig& c = *p_.config;
   if (any([](const auto& s) { return s.capture().hidden(); })) {
     taps.hidden = [this, &plan, &result, &c](int index, const void* residual) {
       for (int i = 0; i < plan.sequences_size(); ++i) {
         if (!plan.sequences(i).capture().hidden()) continue;
         const SequenceView& view = input_.sequences()[static_cast<size_t>(i)];
-        auto* values = result.mutable_sequences(i)->mutable_capture()->mutable_hidden(index)->mutable_values();
+        auto* values =
+            result.mutable_sequences(i)->mutable_capture()->mutable_hidden(index)->mutable_values();
         int64_t count = int64_t{view.tokens} * c.hidden;
         values->Resize(static_cast<int>(count), 0);
-        const auto* first = static_cast<const uint8_t*>(residual) + int64_t{view.first_row} * c.hidden * p_.ops->activation_bytes();
+        const auto* first = static_cast<const uint8_t*>(residual) +
+                            int64_t{view.first_row} * c.hidden * p_.ops->activation_bytes();
         p_.ops->ReadRows(first, count, values->mutable_data());
       }
     };
   }
   if (any([](const auto& s) { return s.capture().routing(); })) {
-    taps.routing = [this, &plan, &result, &c](int layer, const int32_t* ids, const float* weights, const float* logits) {
+    taps.routing = [this, &plan, &result, &c](int layer, const int32_t* ids, const float* weights,
+                                              const float* logits) {
       const MoeConfig& moe = c.moes[static_cast<size_t>(*c.layers[static_cast<size_t>(layer)].moe)];
       for (int i = 0; i < plan.sequences_size(); ++i) {
         if (!plan.sequences(i).capture().routing()) continue;
@@ -190,8 +209,9 @@ ForwardTaps Engine::MakeTaps(const proto::StepPlan& plan, proto::StepResult& res
         auto add = [&](auto* field, const auto* values, int width) {
           int count = view.tokens * width;
           field->Resize(count, 0);
-          (void)p_.device->CopyAsync(field->mutable_data(), values + int64_t{view.first_row} * width, static_cast<size_t>(count) * 4,
-                                     CopyKind::kDeviceToHost, StreamId{});
+          (void)p_.device->CopyAsync(
+              field->mutable_data(), values + int64_t{view.first_row} * width,
+              static_cast<size_t>(count) * 4, CopyKind::kDeviceToHost, StreamId{});
         };
         add(out->mutable_expert_ids(), ids, moe.top_k);
         add(out->mutable_weights(), weights, moe.top_k);
@@ -211,7 +231,8 @@ absl::Status Engine::Head(const proto::StepPlan& plan, proto::StepResult& result
   std::vector<SamplingArrays> arrays(kHeadRows);
   std::vector<std::pair<const HeadRow*, bool>> owners;  // of each job; true: a target, not a draw
   for (size_t begin = 0; begin < rows.size(); begin += kHeadRows) {
-    std::span<const HeadRow> group(rows.data() + begin, std::min<size_t>(kHeadRows, rows.size() - begin));
+    std::span<const HeadRow> group(rows.data() + begin,
+                                   std::min<size_t>(kHeadRows, rows.size() - begin));
     int count = static_cast<int>(group.size());
     picked.clear();
     for (const HeadRow& r : group) picked.push_back(r.row);
@@ -225,7 +246,10 @@ absl::Status Engine::Head(const proto::StepPlan& plan, proto::StepResult& result
       const HeadRow& r = group[static_cast<size_t>(i)];
       const proto::SequenceStep& s = plan.sequences(r.sequence);
       if (s.target_ids_size() != 0 && s.target_ids(r.offset) >= 0) {
-        jobs.push_back({.row = i, .logprobs = true, .logprob_of = s.target_ids(r.offset), .top_logprobs = s.target_top_logprobs()});
+        jobs.push_back({.row = i,
+                        .logprobs = true,
+                        .logprob_of = s.target_ids(r.offset),
+                        .top_logprobs = s.target_top_logprobs()});
         owners.push_back({&r, true});
       }
       if (s.has_sampling() && r.offset == s.token_ids_size() - 1) {
@@ -242,15 +266,19 @@ absl::Status Engine::Head(const proto::StepPlan& plan, proto::StepResult& result
         auto* values = out->mutable_capture()->mutable_logits();
         int at = values->size();
         values->Resize(at + c.vocab, 0);
-        KT_RETURN_IF_ERROR(p_.device->CopyAsync(values->mutable_data() + at, logits_ + int64_t{i} * c.vocab, static_cast<size_t>(c.vocab) * 4,
-                                                CopyKind::kDeviceToHost, StreamId{}));
+        KT_RETURN_IF_ERROR(p_.device->CopyAsync(
+            values->mutable_data() + at, logits_ + int64_t{i} * c.vocab,
+            static_cast<size_t>(c.vocab) * 4, CopyKind::kDeviceToHost, StreamId{}));
       }
       if (s.capture().hidden()) {
-        auto* values = out->mutable_capture()->mutable_hidden(static_cast<int>(c.layers.size()) + 1)->mutable_values();
+        auto* values = out->mutable_capture()
+                           ->mutable_hidden(static_cast<int>(c.layers.size()) + 1)
+                           ->mutable_values();
         int at = values->size();
         values->Resize(at + c.hidden, 0);
-        p_.ops->ReadRows(static_cast<const uint8_t*>(normed_) + int64_t{i} * c.hidden * p_.ops->activation_bytes(), c.hidden,
-                         values->mutable_data() + at);
+        p_.ops->ReadRows(static_cast<const uint8_t*>(normed_) +
+                             int64_t{i} * c.hidden * p_.ops->activation_bytes(),
+                         c.hidden, values->mutable_data() + at);
       }
     }
     p_.ops->Sample(logits_, c.vocab, jobs);
@@ -259,7 +287,8 @@ absl::Status Engine::Head(const proto::StepPlan& plan, proto::StepResult& result
       const proto::SequenceStep& s = plan.sequences(row->sequence);
       proto::SequenceResult* out = result.mutable_sequences(row->sequence);
       if (jobs[j].status != SampleStatus::kOk) {
-        out->set_error(fmt::format("position {}: {}", s.start_position() + row->offset, Explain(jobs[j].status)));
+        out->set_error(fmt::format("position {}: {}", s.start_position() + row->offset,
+                                   Explain(jobs[j].status)));
       } else if (is_target) {
         *out->mutable_targets(row->offset) = LogprobOf(jobs[j], jobs[j].logprob_of);
       } else {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs StepPlans: cache copies, forward pass, logits, sampling, captures. One thread but for SetChannel.
+// Runs StepPlans: cache copies, forward pass, logits, sampling, captures. One thread but for
+// SetChannel.
 #ifndef KT_GPU_WORKER_ENGINE_H_
 #define KT_GPU_WORKER_ENGINE_H_
 
@@ -30,7 +31,8 @@ class Engine {
   // Never fails as a call: what went wrong is in the result.
   proto::StepResult RunStep(const proto::StepPlan& plan);
 
-  // Replaces the way to the expert workers. A step that waits on the old one fails with Aborted. Any thread.
+  // Replaces the way to the expert workers. A step that waits on the old one fails with Aborted.
+  // Any thread.
   void SetChannel(std::shared_ptr<ExpertChannel> channel);
 
  private:

@@ -36,7 +36,8 @@ size_t Forward::WorkspaceBytes(const ModelConfig& c, int tokens_max, int activat
   Widths w(c);
   size_t ropes = 0;
   for (const RopeConfig& r : c.ropes) ropes += static_cast<size_t>(r.rotary_dim);
-  size_t a = static_cast<size_t>(2 * c.hidden + 2 * w.q + 2 * w.kv + w.ffn) * static_cast<size_t>(activation_bytes);
+  size_t a = static_cast<size_t>(2 * c.hidden + 2 * w.q + 2 * w.kv + w.ffn) *
+             static_cast<size_t>(activation_bytes);
   size_t f = (static_cast<size_t>(2 * c.hidden + 2 * w.ffn + w.experts + 2 * w.top_k) + ropes) * 4;
   // Every piece starts on 256 bytes.
   return (a + f) * static_cast<size_t>(tokens_max) + (32 + 2 * c.ropes.size()) * 256;
@@ -48,11 +49,15 @@ absl::StatusOr<std::unique_ptr<Forward>> Forward::Create(const Parts& parts) {
   const ModelConfig& c = *parts.config;
   Widths w(c);
   int ab = parts.ops->activation_bytes();
-  KT_ASSIGN_OR_RETURN(f.memory_, parts.device->Allocate(WorkspaceBytes(c, parts.tokens_max, ab), "workspace (--chunked-prefill-size)"));
+  KT_ASSIGN_OR_RETURN(f.memory_, parts.device->Allocate(WorkspaceBytes(c, parts.tokens_max, ab),
+                                                        "workspace (--chunked-prefill-size)"));
   uint8_t* next = f.memory_.As<uint8_t>();
   auto take = [&](int width, int bytes) {
     uint8_t* p = next;
-    next += (static_cast<size_t>(width) * static_cast<size_t>(parts.tokens_max) * static_cast<size_t>(bytes) + 255) / 256 * 256;
+    next += (static_cast<size_t>(width) * static_cast<size_t>(parts.tokens_max) *
+                 static_cast<size_t>(bytes) +
+             255) /
+            256 * 256;
     return p;
   };
   for (void** p : {&f.residual_, &f.normed_}) *p = take(c.hidden, ab);
@@ -88,7 +93,8 @@ absl::Status Forward::Run(const StepInput& input, ExpertChannel* channel, const 
   times_ = {};
   int tokens = input.tokens();
   p_.ops->Embed(p_.dense->embedding, input.token_ids(), tokens, residual_);
-  for (size_t r = 0; r < c.ropes.size(); ++r) p_.ops->RopeTable(c.ropes[r], input.positions(), tokens, cos_[r], sin_[r]);
+  for (size_t r = 0; r < c.ropes.size(); ++r)
+    p_.ops->RopeTable(c.ropes[r], input.positions(), tokens, cos_[r], sin_[r]);
   if (taps.hidden) taps.hidden(0, residual_);
   for (size_t l = 0; l < c.layers.size(); ++l) {
     int64_t start = NowUs();
@@ -123,7 +129,8 @@ void Forward::Attention(size_t l, const StepInput& input) {
   }
   if (a.rope) {
     const RopeConfig& rope = c.ropes[static_cast<size_t>(*a.rope)];
-    const float *cos = cos_[static_cast<size_t>(*a.rope)], *sin = sin_[static_cast<size_t>(*a.rope)];
+    const float *cos = cos_[static_cast<size_t>(*a.rope)],
+                *sin = sin_[static_cast<size_t>(*a.rope)];
     p_.ops->ApplyRope(rope, cos, sin, q_, tokens, a.num_heads, a.head_dim);
     p_.ops->ApplyRope(rope, cos, sin, k_, tokens, a.num_kv_heads, a.head_dim);
   }
@@ -152,12 +159,14 @@ absl::Status Forward::Moe(size_t l, int tokens, ExpertChannel* channel, const Fo
   ExpertTicket ticket = 0;
   KT_ASSIGN_OR_RETURN(bool submitted, SubmitExperts(l, moe, tokens, channel, &ticket));
 
-  // While the expert workers are at it: resident and shared experts. The order of the parts is fixed: device, shared, workers.
+  // While the expert workers are at it: resident and shared experts. The order of the parts is
+  // fixed: device, shared, workers.
   constexpr int kPartsMax = kRingWorkersMax + 2;
   std::array<const float*, kPartsMax> parts;
   size_t count = 0;
   if (!(*p_.resident_sets)[l].empty()) {
-    p_.ops->Experts(moe, p_.resident->layer(static_cast<int>(l)), normed_, tokens, ids_, weights_, routed_);
+    p_.ops->Experts(moe, p_.resident->layer(static_cast<int>(l)), normed_, tokens, ids_, weights_,
+                    routed_);
     parts[count++] = routed_;
   }
   if (w.ffn.gate.n > 0) {
@@ -175,10 +184,13 @@ absl::Status Forward::Moe(size_t l, int tokens, ExpertChannel* channel, const Fo
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Forward::SubmitExperts(size_t l, const MoeConfig& moe, int tokens, ExpertChannel* channel, ExpertTicket* ticket) {
+absl::StatusOr<bool> Forward::SubmitExperts(size_t l, const MoeConfig& moe, int tokens,
+                                            ExpertChannel* channel, ExpertTicket* ticket) {
   size_t slots = static_cast<size_t>(tokens) * static_cast<size_t>(moe.top_k);
-  KT_RETURN_IF_ERROR(p_.device->CopyAsync(host_ids_.data(), ids_, slots * 4, CopyKind::kDeviceToHost, StreamId{}));
-  KT_RETURN_IF_ERROR(p_.device->CopyAsync(host_weights_.data(), weights_, slots * 4, CopyKind::kDeviceToHost, StreamId{}));
+  KT_RETURN_IF_ERROR(
+      p_.device->CopyAsync(host_ids_.data(), ids_, slots * 4, CopyKind::kDeviceToHost, StreamId{}));
+  KT_RETURN_IF_ERROR(p_.device->CopyAsync(host_weights_.data(), weights_, slots * 4,
+                                          CopyKind::kDeviceToHost, StreamId{}));
   KT_RETURN_IF_ERROR(p_.device->Synchronize(StreamId{}));
   std::vector<uint32_t>& counts = counts_[l];
   std::fill(counts.begin(), counts.end(), 0);
@@ -193,10 +205,14 @@ absl::StatusOr<bool> Forward::SubmitExperts(size_t l, const MoeConfig& moe, int 
     }
   }
   if (!any) return false;
-  if (channel == nullptr) return FailedPrecondition("layer {}: tokens are routed to experts of CPU workers, but none is attached", l);
+  if (channel == nullptr)
+    return FailedPrecondition(
+        "layer {}: tokens are routed to experts of CPU workers, but none is attached", l);
   ExpertChannel::Buffers b = channel->Next();
-  size_t row_bytes = static_cast<size_t>(moe.width) * static_cast<size_t>(p_.ops->activation_bytes());
-  KT_RETURN_IF_ERROR(p_.device->CopyAsync(b.rows, normed_, row_bytes * static_cast<size_t>(tokens), CopyKind::kDeviceToHost, StreamId{}));
+  size_t row_bytes =
+      static_cast<size_t>(moe.width) * static_cast<size_t>(p_.ops->activation_bytes());
+  KT_RETURN_IF_ERROR(p_.device->CopyAsync(b.rows, normed_, row_bytes * static_cast<size_t>(tokens),
+                                          CopyKind::kDeviceToHost, StreamId{}));
   std::copy_n(host_ids_.begin(), slots, b.ids);
   std::copy_n(host_weights_.begin(), slots, b.weights);
   KT_RETURN_IF_ERROR(p_.device->Synchronize(StreamId{}));

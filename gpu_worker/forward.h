@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward pass: one for every model family and device. Rows of all sequences of a step go through the layers together.
+// The forward pass: one for every model family and device. Rows of all sequences of a step go
+// through the layers together.
 #ifndef KT_GPU_WORKER_FORWARD_H_
 #define KT_GPU_WORKER_FORWARD_H_
 
@@ -19,12 +20,14 @@
 
 namespace kt {
 
-// What a caller may want to see of a step; null functions cost nothing. Pointers are valid during the call.
+// What a caller may want to see of a step; null functions cost nothing. Pointers are valid during
+// the call.
 struct ForwardTaps {
   // Residual stream after the embedding (0) and after layer i - 1 (i).
   std::function<void(int index, const void* residual)> hidden;
   // Per MoE layer: [tokens, k] and [tokens, experts].
-  std::function<void(int layer, const int32_t* ids, const float* weights, const float* logits)> routing;
+  std::function<void(int layer, const int32_t* ids, const float* weights, const float* logits)>
+      routing;
 };
 
 // Milliseconds and counts of one step, for StepTimings.
@@ -49,8 +52,9 @@ class Forward {
   static absl::StatusOr<std::unique_ptr<Forward>> Create(const Parts& parts);
   static size_t WorkspaceBytes(const ModelConfig& config, int tokens_max, int activation_bytes);
 
-  // The rows' residual stream after the last layer is in residual() afterwards. `channel` may be null where every expert is resident.
-  // Errors are those of the channel; the cache rows of the step are then undefined.
+  // The rows' residual stream after the last layer is in residual() afterwards. `channel` may be
+  // null where every expert is resident. Errors are those of the channel; the cache rows of the
+  // step are then undefined.
   absl::Status Run(const StepInput& input, ExpertChannel* channel, const ForwardTaps& taps);
   const void* residual() const { return residual_; }
   const ForwardTimes& times() const { return times_; }
@@ -62,17 +66,20 @@ class Forward {
   void Attention(size_t l, const StepInput& input);
   void DenseFfn(const FfnWeights& w, const void* x, int tokens, float* y);
   absl::Status Moe(size_t l, int tokens, ExpertChannel* channel, const ForwardTaps& taps);
-  absl::StatusOr<bool> SubmitExperts(size_t l, const MoeConfig& moe, int tokens, ExpertChannel* channel, ExpertTicket* ticket);
+  absl::StatusOr<bool> SubmitExperts(size_t l, const MoeConfig& moe, int tokens,
+                                     ExpertChannel* channel, ExpertTicket* ticket);
 
   Parts p_;
   DeviceBuffer memory_;
   // Activations, in the device's type.
-  void *residual_ = nullptr, *normed_ = nullptr, *q_ = nullptr, *k_ = nullptr, *v_ = nullptr, *attended_ = nullptr, *ffn_mid_ = nullptr;
+  void *residual_ = nullptr, *normed_ = nullptr, *q_ = nullptr, *k_ = nullptr, *v_ = nullptr,
+       *attended_ = nullptr, *ffn_mid_ = nullptr;
   // fp32.
-  float *part_ = nullptr, *routed_ = nullptr, *gate_ = nullptr, *up_ = nullptr, *logits_ = nullptr, *weights_ = nullptr;
+  float *part_ = nullptr, *routed_ = nullptr, *gate_ = nullptr, *up_ = nullptr, *logits_ = nullptr,
+        *weights_ = nullptr;
   int32_t* ids_ = nullptr;
-  std::vector<float*> cos_, sin_;                // of each rope table
-  std::vector<std::vector<uint8_t>> resident_;   // [layer][expert]: 1 on the device
+  std::vector<float*> cos_, sin_;               // of each rope table
+  std::vector<std::vector<uint8_t>> resident_;  // [layer][expert]: 1 on the device
   std::vector<std::vector<uint32_t>> counts_;
   std::vector<int32_t> host_ids_;
   std::vector<float> host_weights_;

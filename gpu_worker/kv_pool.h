@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes behind the coordinator's KV blocks: for each layer, keys and values of every block. Accounting is the coordinator's.
+// The bytes behind the coordinator's KV blocks: for each layer, keys and values of every block.
+// Accounting is the coordinator's.
 #ifndef KT_GPU_WORKER_KV_POOL_H_
 #define KT_GPU_WORKER_KV_POOL_H_
 
@@ -14,8 +15,10 @@ namespace kt {
 
 class KvPool {
  public:
-  static size_t BlockBytes(const ModelConfig& config, int block_tokens, int activation_bytes);  // of one block in all layers
-  static absl::StatusOr<KvPool> Allocate(const ModelConfig& config, int blocks, int block_tokens, int activation_bytes, Device& device);
+  static size_t BlockBytes(const ModelConfig& config, int block_tokens,
+                           int activation_bytes);  // of one block in all layers
+  static absl::StatusOr<KvPool> Allocate(const ModelConfig& config, int blocks, int block_tokens,
+                                         int activation_bytes, Device& device);
 
   const KvLayer& layer(size_t l) const { return layers_[l]; }
   int blocks() const { return blocks_; }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// kt-gpu-worker: one rank of the device side. Wires device, weights, cache, forward pass, engine and service, top to bottom.
+// kt-gpu-worker: one rank of the device side. Wires device, weights, cache, forward pass, engine
+// and service, top to bottom.
 #include "common/base/status.h"
 #include "common/model/placement.h"
 #include "common/topology/cpu_budget.h"
@@ -25,19 +26,22 @@ class GpuWorker final : public Worker {
     }
     KT_ASSIGN_OR_RETURN(w->topology_, topology::Topology::Load());
     const proto::ExpertOptions& experts = config.experts();
-    KT_ASSIGN_OR_RETURN(topology::ThreadPlan plan,
-                        topology::SplitThreads({.expert_threads = experts.cpuinfer_threads(),
-                                                .workers = experts.worker_count(),
-                                                .nodes = {experts.numa_nodes().begin(), experts.numa_nodes().end()},
-                                                .device_threads = config.device().threads()},
-                                               w->topology_));
+    KT_ASSIGN_OR_RETURN(
+        topology::ThreadPlan plan,
+        topology::SplitThreads({.expert_threads = experts.cpuinfer_threads(),
+                                .workers = experts.worker_count(),
+                                .nodes = {experts.numa_nodes().begin(), experts.numa_nodes().end()},
+                                .device_threads = config.device().threads()},
+                               w->topology_));
     w->pool_ = std::make_unique<topology::ThreadPool>(w->topology_, "kt-device", plan.device.pins);
     if (!w->pool_->warning().empty()) spdlog::warn("{}", w->pool_->warning());
-    w->device_ = MakeHostDevice(static_cast<size_t>(config.device().memory_bytes()), config.device().copy_gbps());
+    w->device_ = MakeHostDevice(static_cast<size_t>(config.device().memory_bytes()),
+                                config.device().copy_gbps());
     return std::unique_ptr<Worker>(std::move(w));
   }
 
-  absl::StatusOr<proto::WorkerFacts> Load(const std::function<void(uint64_t, uint64_t)>& progress) override {
+  absl::StatusOr<proto::WorkerFacts> Load(
+      const std::function<void(uint64_t, uint64_t)>& progress) override {
     const proto::RuntimeConfig& config = context_.config;
     KT_ASSIGN_OR_RETURN(model_, LoadModelConfig(config.model().path()));
     KT_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(config.model().path()));
@@ -49,17 +53,25 @@ class GpuWorker final : public Worker {
     IntermediateSlice whole{0, model_.moes.empty() ? 0 : model_.moes[0].intermediate};
     uint64_t resident_bytes = ExpertBank::Bytes(model_, resident_sets_, whole);
     uint64_t total = dense_bytes + resident_bytes;
-    KT_ASSIGN_OR_RETURN(dense_, DenseWeights::Load(model_, *checkpoint, *device_, *pool_, [&](uint64_t done) { progress(done, total); }));
+    KT_ASSIGN_OR_RETURN(dense_, DenseWeights::Load(model_, *checkpoint, *device_, *pool_,
+                                                   [&](uint64_t done) { progress(done, total); }));
     if (resident_bytes > 0) {
-      KT_ASSIGN_OR_RETURN(resident_memory_, device_->Allocate(resident_bytes, "resident experts (--kt-num-gpu-experts)"));
+      KT_ASSIGN_OR_RETURN(
+          resident_memory_,
+          device_->Allocate(resident_bytes, "resident experts (--kt-num-gpu-experts)"));
     }
-    KT_ASSIGN_OR_RETURN(resident_, ExpertBank::Load(model_, *checkpoint, resident_sets_, whole, resident_memory_.As<uint8_t>(), *pool_,
-                                                    [&](uint64_t done) { progress(dense_bytes + done, total); }));
+    KT_ASSIGN_OR_RETURN(
+        resident_,
+        ExpertBank::Load(model_, *checkpoint, resident_sets_, whole, resident_memory_.As<uint8_t>(),
+                         *pool_, [&](uint64_t done) { progress(dense_bytes + done, total); }));
     KT_RETURN_IF_ERROR(BuildEngine());
 
-    spdlog::info("{} threads; dense weights {:.1f} MB, resident experts {:.1f} MB, KV cache {} blocks of {} tokens {:.1f} MB",
-                 pool_->threads(), static_cast<double>(dense_bytes) / 1e6, static_cast<double>(resident_bytes) / 1e6, cache_.blocks(),
-                 cache_.block_tokens(), static_cast<double>(cache_.bytes()) / 1e6);
+    spdlog::info(
+        "{} threads; dense weights {:.1f} MB, resident experts {:.1f} MB, KV cache {} blocks of {} "
+        "tokens {:.1f} MB",
+        pool_->threads(), static_cast<double>(dense_bytes) / 1e6,
+        static_cast<double>(resident_bytes) / 1e6, cache_.blocks(), cache_.block_tokens(),
+        static_cast<double>(cache_.bytes()) / 1e6);
     proto::WorkerFacts facts;
     facts.set_step_tokens_max(StepTokensMax(config.scheduler()));
     facts.set_kv_blocks(cache_.blocks());
@@ -78,9 +90,14 @@ class GpuWorker final : public Worker {
     const proto::SchedulerOptions& scheduler = config.scheduler();
     int tokens_max = StepTokensMax(scheduler);
     bool bf16 = config.device().activation_dtype() == "bf16";
-    KT_ASSIGN_OR_RETURN(ops_, MakeHostOps({.isa = context_.isa, .bf16 = bf16, .block_tokens = scheduler.block_tokens(), .tokens_max = tokens_max},
+    KT_ASSIGN_OR_RETURN(ops_, MakeHostOps({.isa = context_.isa,
+                                           .bf16 = bf16,
+                                           .block_tokens = scheduler.block_tokens(),
+                                           .tokens_max = tokens_max},
                                           model_, *device_, *pool_));
-    KT_ASSIGN_OR_RETURN(cache_, KvPool::Allocate(model_, KvBlocks(scheduler), scheduler.block_tokens(), ops_->activation_bytes(), *device_));
+    KT_ASSIGN_OR_RETURN(cache_,
+                        KvPool::Allocate(model_, KvBlocks(scheduler), scheduler.block_tokens(),
+                                         ops_->activation_bytes(), *device_));
     KT_ASSIGN_OR_RETURN(forward_, Forward::Create({.config = &model_,
                                                    .device = device_.get(),
                                                    .ops = ops_.get(),
@@ -108,8 +125,8 @@ class GpuWorker final : public Worker {
                     .hidden = moe.width,
                     .top_k = moe.top_k,
                     .activation_bytes = ops_->activation_bytes()};
-    service_ = std::make_unique<WorkerService>(engine_.get(), shape, RingWaitPolicy{}, context_.segments,
-                                               [this] { pool_->BindCaller(); });
+    service_ = std::make_unique<WorkerService>(engine_.get(), shape, RingWaitPolicy{},
+                                               context_.segments, [this] { pool_->BindCaller(); });
     pool_->BeginActive();
     return absl::OkStatus();
   }
@@ -133,4 +150,7 @@ class GpuWorker final : public Worker {
 }  // namespace
 }  // namespace kt
 
-int main(int argc, char** argv) { return kt::WorkerMain(argc, argv, kt::proto::WORKER_KIND_GPU, "kt-gpu-worker", kt::GpuWorker::Make); }
+int main(int argc, char** argv) {
+  return kt::WorkerMain(argc, argv, kt::proto::WORKER_KIND_GPU, "kt-gpu-worker",
+                        kt::GpuWorker::Make);
+}

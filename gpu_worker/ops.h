@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations of the forward pass on raw views of device memory. Written once against this; `host` implements it on the vector
-// kernels of kernels/cpu.
+// The operations of the forward pass on raw views of device memory. Written once against this;
+// `host` implements it on the vector kernels of kernels/cpu.
 //
-// Types    "activation" is bf16 or fp32 as the device was made; all arithmetic is fp32; pointers are device memory unless said otherwise
-// Order    all on the default stream of the device, in order of the calls
-// Bits     a row's result does not depend on the other rows of a call (docs/architecture.md, determinism)
+// Types    "activation" is bf16 or fp32 as the device was made; all arithmetic is fp32; pointers
+// are device memory unless said otherwise Order    all on the default stream of the device, in
+// order of the calls Bits     a row's result does not depend on the other rows of a call
+// (docs/architecture.md, determinism)
 #ifndef KT_GPU_WORKER_OPS_H_
 #define KT_GPU_WORKER_OPS_H_
 
@@ -35,7 +36,7 @@ struct KvLayer {
 
 // One sequence of a step, as attention sees it. Host memory.
 struct SequenceView {
-  int first_row = 0;                   // in the step's rows
+  int first_row = 0;  // in the step's rows
   int tokens = 0;
   int start_position = 0;
   const int32_t* block_table = nullptr;  // device memory
@@ -44,16 +45,16 @@ struct SequenceView {
 // One draw, one log-probability, or both, from one row of logits. Host memory.
 struct SampleJob {
   int row = 0;
-  bool draw = false;                // `args` is filled but for its logits
+  bool draw = false;  // `args` is filled but for its logits
   SamplingArgs args;
   bool logprobs = false;
-  int32_t logprob_of = -1;          // with draw: of the drawn token instead
+  int32_t logprob_of = -1;  // with draw: of the drawn token instead
   int top_logprobs = 0;
 
-  int32_t token = -1;               // result of the draw
+  int32_t token = -1;  // result of the draw
   SampleStatus status = SampleStatus::kOk;
   float logprob = 0;
-  std::vector<ScoredToken> top;     // descending
+  std::vector<ScoredToken> top;  // descending
 };
 
 class Ops {
@@ -70,23 +71,31 @@ class Ops {
   // y [tokens, n] fp32.
   virtual void LinearF32(const LinearWeight& w, const void* x, int tokens, float* y) = 0;
   // cos, sin [tokens, rotary_dim / 2], shared by all layers of the step.
-  virtual void RopeTable(const RopeConfig& rope, const int32_t* positions, int tokens, float* cos, float* sin) = 0;
-  virtual void ApplyRope(const RopeConfig& rope, const float* cos, const float* sin, void* x, int tokens, int heads, int head_dim) = 0;
+  virtual void RopeTable(const RopeConfig& rope, const int32_t* positions, int tokens, float* cos,
+                         float* sin) = 0;
+  virtual void ApplyRope(const RopeConfig& rope, const float* cos, const float* sin, void* x,
+                         int tokens, int heads, int head_dim) = 0;
   // k, v [rows, kv_heads, head_dim] into the blocks of their sequences.
-  virtual void KvWrite(const AttentionConfig& a, const KvLayer& cache, const void* k, const void* v, std::span<const SequenceView> sequences) = 0;
-  virtual void KvCopyBlock(const AttentionConfig& a, const KvLayer& cache, int source, int target) = 0;
+  virtual void KvWrite(const AttentionConfig& a, const KvLayer& cache, const void* k, const void* v,
+                       std::span<const SequenceView> sequences) = 0;
+  virtual void KvCopyBlock(const AttentionConfig& a, const KvLayer& cache, int source,
+                           int target) = 0;
   // out [rows, heads, head_dim]; query i of a sequence sees positions <= start_position + i.
-  virtual void Attention(const AttentionConfig& a, const KvLayer& cache, const void* q, std::span<const SequenceView> sequences, void* out) = 0;
+  virtual void Attention(const AttentionConfig& a, const KvLayer& cache, const void* q,
+                         std::span<const SequenceView> sequences, void* out) = 0;
   // y [tokens, n] activation = silu(gate) * up.
   virtual void SiluMul(const float* gate, const float* up, int tokens, int n, void* y) = 0;
   // logits [tokens, num_experts] fp32 of a router weight fp32 [num_experts, hidden].
-  virtual void RouterLogits(const float* weight, int num_experts, int hidden, const void* x, int tokens, float* logits) = 0;
+  virtual void RouterLogits(const float* weight, int num_experts, int hidden, const void* x,
+                            int tokens, float* logits) = 0;
   // ids, weights [tokens, top_k], by descending weight.
-  virtual void RouterTopK(const MoeConfig& moe, const float* correction_bias, const float* logits, int tokens, int32_t* ids, float* weights) = 0;
+  virtual void RouterTopK(const MoeConfig& moe, const float* correction_bias, const float* logits,
+                          int tokens, int32_t* ids, float* weights) = 0;
   // y [tokens, width] fp32: sum over the experts that `experts` holds; zeros where none.
-  virtual void Experts(const MoeConfig& moe, const ExpertWeights* experts, const void* x, int tokens, const int32_t* ids, const float* weights,
-                       float* y) = 0;
-  // residual [tokens, n] += parts[0] + parts[1] + ..., summed in this order in fp32 and rounded once.
+  virtual void Experts(const MoeConfig& moe, const ExpertWeights* experts, const void* x,
+                       int tokens, const int32_t* ids, const float* weights, float* y) = 0;
+  // residual [tokens, n] += parts[0] + parts[1] + ..., summed in this order in fp32 and rounded
+  // once.
   virtual void AddParts(void* residual, std::span<const float* const> parts, int tokens, int n) = 0;
   // Copies rows of x [_, n] to y [count, n]: row indices in host memory.
   virtual void GatherRows(const void* x, std::span<const int> rows, int n, void* y) = 0;

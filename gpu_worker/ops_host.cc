@@ -26,24 +26,32 @@ struct ScratchSizes {
   ScratchSizes(const HostOpsOptions& o, const ModelConfig& c, int threads) {
     int widest = 0;
     for (const AttentionConfig& a : c.attentions) {
-      attention = std::max(attention, Align(AttentionScratchBytes(a.num_heads, a.num_kv_heads, a.head_dim)));
+      attention = std::max(attention,
+                           Align(AttentionScratchBytes(a.num_heads, a.num_kv_heads, a.head_dim)));
       widest = std::max(widest, a.num_heads * a.head_dim);
     }
     linear = Align(static_cast<size_t>(o.tokens_max) * static_cast<size_t>(widest) * 4);
-    for (const MoeConfig& m : c.moes) experts = std::max(experts, Align(FfnOf(m, o.isa).ScratchBytes(threads)));
+    for (const MoeConfig& m : c.moes)
+      experts = std::max(experts, Align(FfnOf(m, o.isa).ScratchBytes(threads)));
     sample = Align(SampleScratchBytes(c.vocab));
     total = static_cast<size_t>(threads) * (attention + sample) + linear + experts;
   }
   static MoeFfn FfnOf(const MoeConfig& m, Isa isa) {
-    return MoeFfn(MoeShape{m.width, m.intermediate, m.num_experts, m.top_k}, isa, kExpertTokensPerPass);
+    return MoeFfn(MoeShape{m.width, m.intermediate, m.num_experts, m.top_k}, isa,
+                  kExpertTokensPerPass);
   }
   size_t attention = 0, sample = 0, linear = 0, experts = 0, total = 0;
 };
 
 class HostOps final : public Ops {
  public:
-  HostOps(const HostOpsOptions& o, const ScratchSizes& sizes, DeviceBuffer scratch, Parallel& parallel)
-      : o_(o), sizes_(sizes), parallel_(parallel), gemm_(SelectGemm(o.isa)), scratch_(std::move(scratch)) {
+  HostOps(const HostOpsOptions& o, const ScratchSizes& sizes, DeviceBuffer scratch,
+          Parallel& parallel)
+      : o_(o),
+        sizes_(sizes),
+        parallel_(parallel),
+        gemm_(SelectGemm(o.isa)),
+        scratch_(std::move(scratch)) {
     uint8_t* p = scratch_.As<uint8_t>();
     attention_scratch_ = p;
     p += static_cast<size_t>(parallel.threads()) * sizes.attention;
@@ -58,9 +66,11 @@ class HostOps final : public Ops {
   void Embed(const LinearWeight& table, const int32_t* ids, int tokens, void* out) override {
     for (int t = 0; t < tokens; ++t) {
       if (o_.bf16) {
-        UnpackRow(table.packed, table.n, table.k, ids[t], static_cast<bf16*>(out) + int64_t{t} * table.k);
+        UnpackRow(table.packed, table.n, table.k, ids[t],
+                  static_cast<bf16*>(out) + int64_t{t} * table.k);
       } else {
-        UnpackRow(table.packed, table.n, table.k, ids[t], static_cast<float*>(out) + int64_t{t} * table.k);
+        UnpackRow(table.packed, table.n, table.k, ids[t],
+                  static_cast<float*>(out) + int64_t{t} * table.k);
       }
     }
   }
@@ -90,11 +100,14 @@ class HostOps final : public Ops {
     Convert(w, linear_scratch_, tokens, y, true);
   }
 
-  void RopeTable(const RopeConfig& rope, const int32_t* positions, int tokens, float* cos, float* sin) override {
-    kt::RopeTable(positions, tokens, rope.inv_freq.data(), rope.rotary_dim / 2, rope.cos_sin_scale, cos, sin);
+  void RopeTable(const RopeConfig& rope, const int32_t* positions, int tokens, float* cos,
+                 float* sin) override {
+    kt::RopeTable(positions, tokens, rope.inv_freq.data(), rope.rotary_dim / 2, rope.cos_sin_scale,
+                  cos, sin);
   }
 
-  void ApplyRope(const RopeConfig& rope, const float* cos, const float* sin, void* x, int tokens, int heads, int head_dim) override {
+  void ApplyRope(const RopeConfig& rope, const float* cos, const float* sin, void* x, int tokens,
+                 int heads, int head_dim) override {
     int width = heads * head_dim, half = rope.rotary_dim / 2;
     Split(tokens, width, [&](int first, int count) {
       kt::ApplyRope(o_.isa, {.x = At(x, int64_t{first} * width),
@@ -110,7 +123,8 @@ class HostOps final : public Ops {
     });
   }
 
-  void KvWrite(const AttentionConfig& a, const KvLayer& cache, const void* k, const void* v, std::span<const SequenceView> sequences) override {
+  void KvWrite(const AttentionConfig& a, const KvLayer& cache, const void* k, const void* v,
+               std::span<const SequenceView> sequences) override {
     int64_t width = int64_t{a.num_kv_heads} * a.head_dim;
     for (const SequenceView& s : sequences) {
       kt::KvWrite({.cache = CacheOf(a, cache),
@@ -124,11 +138,13 @@ class HostOps final : public Ops {
     }
   }
 
-  void KvCopyBlock(const AttentionConfig& a, const KvLayer& cache, int source, int target) override {
+  void KvCopyBlock(const AttentionConfig& a, const KvLayer& cache, int source,
+                   int target) override {
     BlockCopy(CacheOf(a, cache), source, target);
   }
 
-  void Attention(const AttentionConfig& a, const KvLayer& cache, const void* q, std::span<const SequenceView> sequences, void* out) override {
+  void Attention(const AttentionConfig& a, const KvLayer& cache, const void* q,
+                 std::span<const SequenceView> sequences, void* out) override {
     int64_t width = int64_t{a.num_heads} * a.head_dim;
     work_.clear();
     int tasks = 0;
@@ -147,23 +163,34 @@ class HostOps final : public Ops {
       tasks += AttentionTasks(args);
     }
     parallel_.Run(tasks, [&](int task, int thread) {
-      auto after = std::upper_bound(work_.begin(), work_.end(), task, [](int t, const AttentionWork& w) { return t < w.first_task; });
+      auto after = std::upper_bound(work_.begin(), work_.end(), task,
+                                    [](int t, const AttentionWork& w) { return t < w.first_task; });
       const AttentionWork& w = *std::prev(after);
-      AttentionTask(o_.isa, w.args, task - w.first_task, attention_scratch_ + static_cast<size_t>(thread) * sizes_.attention);
+      AttentionTask(o_.isa, w.args, task - w.first_task,
+                    attention_scratch_ + static_cast<size_t>(thread) * sizes_.attention);
     });
   }
 
   void SiluMul(const float* gate, const float* up, int tokens, int n, void* y) override {
     Split(tokens, n, [&](int first, int count) {
       int64_t at = int64_t{first} * n;
-      kt::SiluMul(o_.isa, {.gate = gate + at, .up = up + at, .stride = n, .out = At(y, at), .out_stride = n, .rows = count, .n = n, .is_bf16 = o_.bf16});
+      kt::SiluMul(o_.isa, {.gate = gate + at,
+                           .up = up + at,
+                           .stride = n,
+                           .out = At(y, at),
+                           .out_stride = n,
+                           .rows = count,
+                           .n = n,
+                           .is_bf16 = o_.bf16});
     });
   }
 
-  void RouterLogits(const float* weight, int num_experts, int hidden, const void* x, int tokens, float* logits) override {
+  void RouterLogits(const float* weight, int num_experts, int hidden, const void* x, int tokens,
+                    float* logits) override {
     // By experts for few tokens, so that decode splits too.
     int64_t work = int64_t{tokens} * num_experts * hidden;
-    int parts = static_cast<int>(std::clamp<int64_t>(work / kRouterWorkPerTask, 1, std::min(parallel_.threads(), num_experts)));
+    int parts = static_cast<int>(std::clamp<int64_t>(work / kRouterWorkPerTask, 1,
+                                                     std::min(parallel_.threads(), num_experts)));
     parallel_.Run(parts, [&](int part, int) {
       int first = num_experts * part / parts, end = num_experts * (part + 1) / parts;
       kt::RouterLogits(o_.isa, {.x = x,
@@ -178,7 +205,8 @@ class HostOps final : public Ops {
     });
   }
 
-  void RouterTopK(const MoeConfig& moe, const float* correction_bias, const float* logits, int tokens, int32_t* ids, float* weights) override {
+  void RouterTopK(const MoeConfig& moe, const float* correction_bias, const float* logits,
+                  int tokens, int32_t* ids, float* weights) override {
     RouterTopk({.logits = logits,
                 .logits_stride = moe.num_experts,
                 .correction_bias = correction_bias,
@@ -194,11 +222,17 @@ class HostOps final : public Ops {
                 .scaling_factor = moe.routed_scaling_factor});
   }
 
-  void Experts(const MoeConfig& moe, const ExpertWeights* experts, const void* x, int tokens, const int32_t* ids, const float* weights,
-               float* y) override {
+  void Experts(const MoeConfig& moe, const ExpertWeights* experts, const void* x, int tokens,
+               const int32_t* ids, const float* weights, float* y) override {
     ScratchSizes::FfnOf(moe, o_.isa)
-        .Run({.x = x, .x_is_bf16 = o_.bf16, .tokens = tokens, .ids = ids, .weights = weights, .experts = experts, .y = y}, expert_scratch_,
-             parallel_);
+        .Run({.x = x,
+              .x_is_bf16 = o_.bf16,
+              .tokens = tokens,
+              .ids = ids,
+              .weights = weights,
+              .experts = experts,
+              .y = y},
+             expert_scratch_, parallel_);
   }
 
   void AddParts(void* residual, std::span<const float* const> parts, int tokens, int n) override {
@@ -214,7 +248,8 @@ class HostOps final : public Ops {
 
   void GatherRows(const void* x, std::span<const int> rows, int n, void* y) override {
     size_t bytes = static_cast<size_t>(n) * static_cast<size_t>(activation_bytes());
-    for (size_t i = 0; i < rows.size(); ++i) std::memcpy(static_cast<uint8_t*>(y) + i * bytes, At(x, int64_t{rows[i]} * n), bytes);
+    for (size_t i = 0; i < rows.size(); ++i)
+      std::memcpy(static_cast<uint8_t*>(y) + i * bytes, At(x, int64_t{rows[i]} * n), bytes);
   }
 
   void ReadRows(const void* x, int64_t values, float* out) override {
@@ -231,12 +266,14 @@ class HostOps final : public Ops {
       const float* row = logits + int64_t{job.row} * vocab;
       if (job.draw) {
         job.args.logits = row;
-        job.status = kt::Sample(job.args, sample_scratch_ + static_cast<size_t>(thread) * sizes_.sample, &job.token);
+        job.status = kt::Sample(
+            job.args, sample_scratch_ + static_cast<size_t>(thread) * sizes_.sample, &job.token);
         job.logprob_of = job.token;
       }
       if (job.status != SampleStatus::kOk || !job.logprobs) return;
       job.top.resize(static_cast<size_t>(std::min(job.top_logprobs, vocab)));
-      job.status = TokenLogprobs(row, vocab, job.logprob_of, job.top_logprobs, &job.logprob, job.top.data());
+      job.status =
+          TokenLogprobs(row, vocab, job.logprob_of, job.top_logprobs, &job.logprob, job.top.data());
     });
   }
 
@@ -246,33 +283,59 @@ class HostOps final : public Ops {
     int first_task;
   };
 
-  const void* At(const void* p, int64_t elements) const { return static_cast<const uint8_t*>(p) + elements * activation_bytes(); }
-  void* At(void* p, int64_t elements) const { return static_cast<uint8_t*>(p) + elements * activation_bytes(); }
+  const void* At(const void* p, int64_t elements) const {
+    return static_cast<const uint8_t*>(p) + elements * activation_bytes();
+  }
+  void* At(void* p, int64_t elements) const {
+    return static_cast<uint8_t*>(p) + elements * activation_bytes();
+  }
 
   kt::KvCache CacheOf(const AttentionConfig& a, const KvLayer& cache) const {
-    return {.k = cache.k, .v = cache.v, .block_tokens = o_.block_tokens, .kv_heads = a.num_kv_heads, .head_dim = a.head_dim, .is_bf16 = o_.bf16};
+    return {.k = cache.k,
+            .v = cache.v,
+            .block_tokens = o_.block_tokens,
+            .kv_heads = a.num_kv_heads,
+            .head_dim = a.head_dim,
+            .is_bf16 = o_.bf16};
   }
 
   void Multiply(const LinearWeight& w, const void* x, int tokens, float* y) {
     LinearParallel(gemm_, o_.bf16,
-                   {.x = x, .x_stride = w.k, .tokens = tokens, .w = w.packed, .n = w.n, .k = w.k, .y = y, .y_stride = w.n}, parallel_);
+                   {.x = x,
+                    .x_stride = w.k,
+                    .tokens = tokens,
+                    .w = w.packed,
+                    .n = w.n,
+                    .k = w.k,
+                    .y = y,
+                    .y_stride = w.n},
+                   parallel_);
   }
 
   // y = x + bias, rounded if asked for.
   void Convert(const LinearWeight& w, const float* x, int tokens, void* y, bool to_bf16) {
     Split(tokens, w.n, [&](int first, int count) {
       int64_t at = int64_t{first} * w.n;
-      kt::Convert(o_.isa, {.x = x + at, .stride = w.n, .bias = w.bias, .out = static_cast<uint8_t*>(y) + at * (to_bf16 ? 2 : 4), .out_stride = w.n, .rows = count, .n = w.n, .is_bf16 = to_bf16});
+      kt::Convert(o_.isa, {.x = x + at,
+                           .stride = w.n,
+                           .bias = w.bias,
+                           .out = static_cast<uint8_t*>(y) + at * (to_bf16 ? 2 : 4),
+                           .out_stride = w.n,
+                           .rows = count,
+                           .n = w.n,
+                           .is_bf16 = to_bf16});
     });
   }
 
   // f(first row, rows) over runs of rows worth a thread's while.
   void Split(int rows, int width, FunctionRef<void(int, int)> f) {
     int64_t elements = int64_t{rows} * width;
-    int parts = static_cast<int>(std::clamp<int64_t>(elements / kElementsPerTask, 1, std::min(rows, parallel_.threads())));
+    int parts = static_cast<int>(
+        std::clamp<int64_t>(elements / kElementsPerTask, 1, std::min(rows, parallel_.threads())));
     if (parts <= 1) return f(0, rows);
     parallel_.Run(parts, [&](int part, int) {
-      int first = static_cast<int>(int64_t{rows} * part / parts), end = static_cast<int>(int64_t{rows} * (part + 1) / parts);
+      int first = static_cast<int>(int64_t{rows} * part / parts),
+          end = static_cast<int>(int64_t{rows} * (part + 1) / parts);
       f(first, end - first);
     });
   }
@@ -293,13 +356,17 @@ size_t HostOpsScratchBytes(const HostOpsOptions& options, const ModelConfig& con
   return ScratchSizes(options, config, threads).total;
 }
 
-absl::StatusOr<std::unique_ptr<Ops>> MakeHostOps(const HostOpsOptions& options, const ModelConfig& config, Device& device, Parallel& parallel) {
+absl::StatusOr<std::unique_ptr<Ops>> MakeHostOps(const HostOpsOptions& options,
+                                                 const ModelConfig& config, Device& device,
+                                                 Parallel& parallel) {
   if (options.block_tokens % kKeyGroup != 0) {
-    return InvalidArgument("block_tokens: {} is not a multiple of {}", options.block_tokens, kKeyGroup);
+    return InvalidArgument("block_tokens: {} is not a multiple of {}", options.block_tokens,
+                           kKeyGroup);
   }
   ScratchSizes sizes(options, config, parallel.threads());
   KT_ASSIGN_OR_RETURN(DeviceBuffer scratch, device.Allocate(sizes.total, "scratch of operations"));
-  return std::unique_ptr<Ops>(std::make_unique<HostOps>(options, sizes, std::move(scratch), parallel));
+  return std::unique_ptr<Ops>(
+      std::make_unique<HostOps>(options, sizes, std::move(scratch), parallel));
 }
 
 }  // namespace kt

@@ -6,11 +6,14 @@
 namespace kt {
 namespace {
 
-int BlocksFor(int positions, int block_tokens) { return (positions + block_tokens - 1) / block_tokens; }
+int BlocksFor(int positions, int block_tokens) {
+  return (positions + block_tokens - 1) / block_tokens;
+}
 
 absl::Status CheckSequence(const proto::SequenceStep& s, const StepLimits& l) {
   auto bad = [&](const char* field, auto value, const char* expected) {
-    return InvalidArgument("step: sequence {}: {} is {}, expected {}", s.sequence_id(), field, value, expected);
+    return InvalidArgument("step: sequence {}: {} is {}, expected {}", s.sequence_id(), field,
+                           value, expected);
   };
   int tokens = s.token_ids_size();
   if (tokens < 1) return bad("token_ids", "empty", "at least one token");
@@ -22,12 +25,14 @@ absl::Status CheckSequence(const proto::SequenceStep& s, const StepLimits& l) {
   }
   if (s.block_table_size() < BlocksFor(s.start_position() + tokens, l.block_tokens) ||
       s.block_table_size() > BlocksFor(l.position_max, l.block_tokens)) {
-    return bad("block_table", s.block_table_size(), "a block for every position and none beyond the context");
+    return bad("block_table", s.block_table_size(),
+               "a block for every position and none beyond the context");
   }
   for (int block : s.block_table()) {
     if (block < 0 || block >= l.kv_blocks) return bad("block_table", block, "a block of the pool");
   }
-  if (s.target_ids_size() != 0 && s.target_ids_size() != tokens) return bad("target_ids", s.target_ids_size(), "one for each token, or none");
+  if (s.target_ids_size() != 0 && s.target_ids_size() != tokens)
+    return bad("target_ids", s.target_ids_size(), "one for each token, or none");
   for (int id : s.target_ids()) {
     if (id < -1 || id >= l.vocab) return bad("target_ids", id, "an id of the vocabulary or -1");
   }
@@ -37,16 +42,20 @@ absl::Status CheckSequence(const proto::SequenceStep& s, const StepLimits& l) {
 }  // namespace
 
 absl::Status CheckStepPlan(const proto::StepPlan& plan, const StepLimits& l) {
-  if (plan.mode() != proto::STEP_MODE_HYBRID) return InvalidArgument("step: mode {} is not known", static_cast<int>(plan.mode()));
+  if (plan.mode() != proto::STEP_MODE_HYBRID)
+    return InvalidArgument("step: mode {} is not known", static_cast<int>(plan.mode()));
   if (plan.sequences_size() < 1 || plan.sequences_size() > l.sequences_max) {
-    return InvalidArgument("step: {} sequences, expected 1 to {}", plan.sequences_size(), l.sequences_max);
+    return InvalidArgument("step: {} sequences, expected 1 to {}", plan.sequences_size(),
+                           l.sequences_max);
   }
   int64_t tokens = 0;
   for (const proto::SequenceStep& s : plan.sequences()) tokens += s.token_ids_size();
-  if (tokens > l.tokens_max) return InvalidArgument("step: {} tokens, at most {}", tokens, l.tokens_max);
+  if (tokens > l.tokens_max)
+    return InvalidArgument("step: {} tokens, at most {}", tokens, l.tokens_max);
   for (const proto::BlockCopy& copy : plan.copies()) {
     for (int block : {copy.source(), copy.target()}) {
-      if (block < 0 || block >= l.kv_blocks) return InvalidArgument("step: copy of block {}, the pool has {}", block, l.kv_blocks);
+      if (block < 0 || block >= l.kv_blocks)
+        return InvalidArgument("step: copy of block {}, the pool has {}", block, l.kv_blocks);
     }
   }
   for (const proto::SequenceStep& s : plan.sequences()) KT_RETURN_IF_ERROR(CheckSequence(s, l));
@@ -57,8 +66,10 @@ absl::StatusOr<StepInput> StepInput::Allocate(const StepLimits& l, Device& devic
   StepInput input;
   size_t rows = static_cast<size_t>(l.tokens_max);
   // Tables may repeat a block, so their room follows from positions, not from the pool.
-  size_t table = static_cast<size_t>(l.sequences_max) * static_cast<size_t>(BlocksFor(l.position_max, l.block_tokens));
-  KT_ASSIGN_OR_RETURN(input.memory_, device.Allocate((2 * rows + table) * sizeof(int32_t), "step input"));
+  size_t table = static_cast<size_t>(l.sequences_max) *
+                 static_cast<size_t>(BlocksFor(l.position_max, l.block_tokens));
+  KT_ASSIGN_OR_RETURN(input.memory_,
+                      device.Allocate((2 * rows + table) * sizeof(int32_t), "step input"));
   input.device_ids_ = input.memory_.As<int32_t>();
   input.device_positions_ = input.device_ids_ + rows;
   input.device_tables_ = input.device_positions_ + rows;
@@ -85,7 +96,8 @@ absl::Status StepInput::Fill(const proto::StepPlan& plan, Device& device) {
     sequences_.push_back(view);
   }
   auto upload = [&](int32_t* target, const std::vector<int32_t>& source) {
-    return device.CopyAsync(target, source.data(), source.size() * sizeof(int32_t), CopyKind::kHostToDevice, StreamId{});
+    return device.CopyAsync(target, source.data(), source.size() * sizeof(int32_t),
+                            CopyKind::kHostToDevice, StreamId{});
   };
   KT_RETURN_IF_ERROR(upload(device_ids_, token_ids_));
   KT_RETURN_IF_ERROR(upload(device_positions_, positions_));

@@ -13,15 +13,16 @@
 namespace kt {
 
 struct StepLimits {
-  int tokens_max = 0;      // rows of a step
+  int tokens_max = 0;  // rows of a step
   int sequences_max = 0;
   int vocab = 0;
   int kv_blocks = 0;
   int block_tokens = 0;
-  int position_max = 0;    // positions are below it
+  int position_max = 0;  // positions are below it
 };
 
-// Every index and size of the plan against the limits. InvalidArgument names the sequence, the field and the value.
+// Every index and size of the plan against the limits. InvalidArgument names the sequence, the
+// field and the value.
 absl::Status CheckStepPlan(const proto::StepPlan& plan, const StepLimits& limits);
 
 // Rows of a step in device memory; one object serves every step, allocated at the limits.

@@ -6,11 +6,13 @@
 
 namespace kt {
 
-grpc::Status WorkerService::AttachExperts(grpc::ServerContext*, const proto::AttachExpertsRequest* request,
+grpc::Status WorkerService::AttachExperts(grpc::ServerContext*,
+                                          const proto::AttachExpertsRequest* request,
                                           proto::AttachExpertsReply* reply) {
   absl::MutexLock lock(&attach_mutex_);
   if (request->generation() < generation_) {
-    return ToGrpc(FailedPrecondition("attach experts: generation {} is older than {}", request->generation(), generation_));
+    return ToGrpc(FailedPrecondition("attach experts: generation {} is older than {}",
+                                     request->generation(), generation_));
   }
   if (request->generation() > generation_) {
     if (absl::Status s = Attach(*request, last_reply_); !s.ok()) return ToGrpc(s);
@@ -20,20 +22,24 @@ grpc::Status WorkerService::AttachExperts(grpc::ServerContext*, const proto::Att
   return grpc::Status::OK;
 }
 
-absl::Status WorkerService::Attach(const proto::AttachExpertsRequest& request, proto::AttachExpertsReply& reply) {
+absl::Status WorkerService::Attach(const proto::AttachExpertsRequest& request,
+                                   proto::AttachExpertsReply& reply) {
   reply.Clear();
   if (request.workers_size() != ring_shape_.workers) {
-    return FailedPrecondition("attach experts: {} workers, configured are {}", request.workers_size(), ring_shape_.workers);
+    return FailedPrecondition("attach experts: {} workers, configured are {}",
+                              request.workers_size(), ring_shape_.workers);
   }
   if (request.transport() == "grpc") {
     std::vector<std::string> targets;
     for (const auto& w : request.workers()) targets.push_back(w.address());
-    KT_ASSIGN_OR_RETURN(std::shared_ptr<ExpertChannel> channel, MakeGrpcChannel(targets, ring_shape_));
+    KT_ASSIGN_OR_RETURN(std::shared_ptr<ExpertChannel> channel,
+                        MakeGrpcChannel(targets, ring_shape_));
     engine_->SetChannel(std::move(channel));
     return absl::OkStatus();
   }
   if (request.transport() != "ring") {
-    return InvalidArgument("attach experts: transport '{}' is not known; ring and grpc are", request.transport());
+    return InvalidArgument("attach experts: transport '{}' is not known; ring and grpc are",
+                           request.transport());
   }
   std::string name = fmt::format("expert-ring-{}", request.generation());
   KT_ASSIGN_OR_RETURN(Segment segment, segments_(name, RingBytes(ring_shape_)));
@@ -44,8 +50,9 @@ absl::Status WorkerService::Attach(const proto::AttachExpertsRequest& request, p
   return absl::OkStatus();
 }
 
-grpc::Status WorkerService::RunSteps(grpc::ServerContext* context,
-                                     grpc::ServerReaderWriter<proto::StepResult, proto::StepPlan>* stream) {
+grpc::Status WorkerService::RunSteps(
+    grpc::ServerContext* context,
+    grpc::ServerReaderWriter<proto::StepResult, proto::StepPlan>* stream) {
   {
     absl::MutexLock lock(&stream_mutex_);
     if (current_ != nullptr) current_->TryCancel();

@@ -14,19 +14,22 @@ namespace kt {
 class WorkerService final : public proto::GpuWorker::Service {
  public:
   // Maps a segment of the node by name.
-  using SegmentSource = std::function<absl::StatusOr<Segment>(const std::string& name, size_t bytes)>;
+  using SegmentSource =
+      std::function<absl::StatusOr<Segment>(const std::string& name, size_t bytes)>;
   // `ring_shape` has the workers, width and tokens of this system's expert tasks.
   // `on_step_thread` runs first on every thread that is going to run steps.
-  WorkerService(Engine* engine, const RingShape& ring_shape, RingWaitPolicy policy, SegmentSource segments,
-                std::function<void()> on_step_thread)
+  WorkerService(Engine* engine, const RingShape& ring_shape, RingWaitPolicy policy,
+                SegmentSource segments, std::function<void()> on_step_thread)
       : engine_(engine),
         ring_shape_(ring_shape),
         policy_(policy),
         segments_(std::move(segments)),
         on_step_thread_(std::move(on_step_thread)) {}
 
-  grpc::Status AttachExperts(grpc::ServerContext*, const proto::AttachExpertsRequest*, proto::AttachExpertsReply*) override;
-  grpc::Status RunSteps(grpc::ServerContext*, grpc::ServerReaderWriter<proto::StepResult, proto::StepPlan>*) override;
+  grpc::Status AttachExperts(grpc::ServerContext*, const proto::AttachExpertsRequest*,
+                             proto::AttachExpertsReply*) override;
+  grpc::Status RunSteps(grpc::ServerContext*,
+                        grpc::ServerReaderWriter<proto::StepResult, proto::StepPlan>*) override;
 
  private:
   absl::Status Attach(const proto::AttachExpertsRequest& request, proto::AttachExpertsReply& reply);
@@ -43,7 +46,7 @@ class WorkerService final : public proto::GpuWorker::Service {
 
   absl::Mutex stream_mutex_;  // guards which stream is the current one
   grpc::ServerContext* current_ ABSL_GUARDED_BY(stream_mutex_) = nullptr;
-  absl::Mutex step_mutex_;    // held while a step runs
+  absl::Mutex step_mutex_;  // held while a step runs
 };
 
 }  // namespace kt

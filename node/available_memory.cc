@@ -38,7 +38,9 @@ uint64_t LeftInCgroups(const std::string& mount, std::string path, const CgroupF
     std::optional<uint64_t> limit = ReadNumber(folder + files.limit);
     std::optional<uint64_t> usage = ReadNumber(folder + files.usage);
     if (limit && usage) {
-      uint64_t used = *usage - std::min(*usage, ReadNumber(folder + "memory.stat", files.reclaimable).value_or(0));
+      uint64_t used =
+          *usage -
+          std::min(*usage, ReadNumber(folder + "memory.stat", files.reclaimable).value_or(0));
       left = std::min(left, *limit - std::min(*limit, used));
     }
     if (path.empty()) return left;

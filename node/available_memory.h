@@ -7,8 +7,9 @@
 
 namespace kt {
 
-// Bytes that can be allocated without swapping or killing: MemAvailable of the machine, lowered to what the memory limits of this
-// process's cgroups (v1 and v2, up to the root) leave. `root` is prefixed to /proc and /sys. Unreadable files count as no limit.
+// Bytes that can be allocated without swapping or killing: MemAvailable of the machine, lowered to
+// what the memory limits of this process's cgroups (v1 and v2, up to the root) leave. `root` is
+// prefixed to /proc and /sys. Unreadable files count as no limit.
 uint64_t AvailableMemoryBytes(const std::string& root = "");
 
 }  // namespace kt

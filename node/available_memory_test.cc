@@ -12,7 +12,9 @@ namespace {
 
 class AvailableMemoryTest : public ::testing::Test {
  protected:
-  AvailableMemoryTest() : root_(::testing::TempDir() + "available_memory") { std::filesystem::remove_all(root_); }
+  AvailableMemoryTest() : root_(::testing::TempDir() + "available_memory") {
+    std::filesystem::remove_all(root_);
+  }
   ~AvailableMemoryTest() override { std::filesystem::remove_all(root_); }
   void Write(const std::string& path, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());

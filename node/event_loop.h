@@ -9,7 +9,8 @@
 
 namespace kt {
 
-// Calls a function whenever its descriptor is readable or closed by the other end (epoll, level-triggered). Threads: one.
+// Calls a function whenever its descriptor is readable or closed by the other end (epoll,
+// level-triggered). Threads: one.
 class EventLoop {
  public:
   EventLoop();
@@ -17,7 +18,8 @@ class EventLoop {
   // `fd` stays the caller's and must be removed before it is closed.
   void Watch(int fd, std::function<void()> on_readable);
   void Remove(int fd);
-  // Waits for events, timeout_ms at most (-1: for ever), and serves them. Returns early on a signal.
+  // Waits for events, timeout_ms at most (-1: for ever), and serves them. Returns early on a
+  // signal.
   void RunOnce(int timeout_ms);
 
  private:

@@ -20,12 +20,18 @@ absl::StatusOr<UniqueFd> BindAndListen(const addrinfo& address, const std::strin
   if (!fd.valid()) return Internal("--host {}: socket: {}", host, strerror(errno));
   int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (bind(fd.get(), address.ai_addr, address.ai_addrlen) == 0 && listen(fd.get(), kBacklog) == 0) return fd;
+  if (bind(fd.get(), address.ai_addr, address.ai_addrlen) == 0 && listen(fd.get(), kBacklog) == 0)
+    return fd;
   switch (errno) {
-    case EADDRINUSE: return Unavailable("port {} of {} is in use: stop its user or choose another --port", port, host);
-    case EACCES: return Unavailable("port {} of {} is not permitted: choose a --port above 1023", port, host);
-    case EADDRNOTAVAIL: return NotFound("--host {}: is not an address of this machine", host);
-    default: return Internal("--host {} --port {}: cannot listen: {}", host, port, strerror(errno));
+    case EADDRINUSE:
+      return Unavailable("port {} of {} is in use: stop its user or choose another --port", port,
+                         host);
+    case EACCES:
+      return Unavailable("port {} of {} is not permitted: choose a --port above 1023", port, host);
+    case EADDRNOTAVAIL:
+      return NotFound("--host {}: is not an address of this machine", host);
+    default:
+      return Internal("--host {} --port {}: cannot listen: {}", host, port, strerror(errno));
   }
 }
 
@@ -36,7 +42,8 @@ absl::StatusOr<std::string> BoundAddress(int fd) {
   char port[NI_MAXSERV];
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   if (getsockname(fd, generic, &size) != 0 ||
-      getnameinfo(generic, size, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+      getnameinfo(generic, size, host, sizeof(host), port, sizeof(port),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
     return Internal("listening socket: its address cannot be read");
   }
   if (address.ss_family == AF_INET6) return fmt::format("[{}]:{}", host, port);
@@ -50,7 +57,8 @@ absl::StatusOr<ListenSocket> OpenListenSocket(const std::string& host, int port)
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  if (int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); error != 0) {
+  if (int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+      error != 0) {
     return NotFound("--host {}: {}", host, gai_strerror(error));
   }
   std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);

@@ -14,8 +14,8 @@ struct ListenSocket {
   std::string address;  // host:port as bound: "127.0.0.1:30000", "[::1]:30000"
 };
 
-// Listens on the first address of `host` (IPv4 or IPv6 literal, or a name) that can be bound; port 0: any free one.
-// Unavailable: in use or not permitted; NotFound: not an address of this machine.
+// Listens on the first address of `host` (IPv4 or IPv6 literal, or a name) that can be bound; port
+// 0: any free one. Unavailable: in use or not permitted; NotFound: not an address of this machine.
 absl::StatusOr<ListenSocket> OpenListenSocket(const std::string& host, int port);
 
 }  // namespace kt

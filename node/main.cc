@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// kt-node --spec RUNTIME_DIR/node.json: runs the processes listed there, see node/spec.h. The folder of the spec is the run's own and
-// is removed at the end.
+// kt-node --spec RUNTIME_DIR/node.json: runs the processes listed there, see node/spec.h. The
+// folder of the spec is the run's own and is removed at the end.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -31,7 +31,8 @@ int Main(int argc, char** argv) {
   }
   std::string path = argv[2];
   absl::StatusOr<NodeSpec> spec = ReadSpec(path);
-  absl::Status status = spec.ok() ? SetUpLog("kt-node", spec->log_level, spec->log_format) : spec.status();
+  absl::Status status =
+      spec.ok() ? SetUpLog("kt-node", spec->log_level, spec->log_format) : spec.status();
   if (!status.ok()) {
     fmt::print(stderr, "kt-node: {}\n", Message(status));
     return kExitUsage;

@@ -64,7 +64,8 @@ absl::StatusOr<UniqueFd> SignalsAsDescriptor() {
 
 std::string ReplaceAddress(std::string text, const std::string& address) {
   constexpr std::string_view kMark = "{address}";
-  if (size_t at = text.find(kMark); at != std::string::npos) text.replace(at, kMark.size(), address);
+  if (size_t at = text.find(kMark); at != std::string::npos)
+    text.replace(at, kMark.size(), address);
   return text;
 }
 
@@ -78,7 +79,8 @@ class Node {
         supervisor_(spec.processes, spec.restarts, this->tracked_table()),
         segments_([] { return AvailableMemoryBytes(); }),
         service_(&loop_, &segments_,
-                 {[this] { return ProcessesJson(); }, [this](const std::string& name) { return KillProcess(name); }}) {}
+                 {[this] { return ProcessesJson(); },
+                  [this](const std::string& name) { return KillProcess(name); }}) {}
 
   int Run(const std::string& socket_path);
 
@@ -161,7 +163,9 @@ void Node::OnReadable(size_t index) {
 
 void Node::PrintReady() {
   double seconds = static_cast<double>(MonotonicNs() - spec_.started_ns) / 1e9;
-  std::string line = fmt::format("ready: {} pid={} in {:.1f} s", ReplaceAddress(spec_.ready_text, listener_.address), getpid(), seconds);
+  std::string line =
+      fmt::format("ready: {} pid={} in {:.1f} s",
+                  ReplaceAddress(spec_.ready_text, listener_.address), getpid(), seconds);
   if (spec_.log_format == "json") {
     spdlog::info("{}", line);
   } else {
@@ -188,7 +192,9 @@ std::string Node::ProcessesJson() const {
 
 absl::Status Node::KillProcess(const std::string& name) {
   for (size_t i = 0; i < spec_.processes.size(); ++i) {
-    if (spec_.processes[i].name != name || supervisor_.statuses()[i].state != ProcessState::kRunning) continue;
+    if (spec_.processes[i].name != name ||
+        supervisor_.statuses()[i].state != ProcessState::kRunning)
+      continue;
     spdlog::warn("{} is killed on request", name);
     table_.Signal(i, SIGKILL);
     return absl::OkStatus();
@@ -214,7 +220,8 @@ int RunNode(const NodeSpec& spec, const std::string& runtime_dir) {
     spdlog::error("{}", Message(signals.status()));
     return kExitFailure;
   }
-  return Node(spec, std::move(*signals), std::move(listener)).Run(runtime_dir + "/" + kNodeSocketName);
+  return Node(spec, std::move(*signals), std::move(listener))
+      .Run(runtime_dir + "/" + kNodeSocketName);
 }
 
 }  // namespace kt

@@ -8,8 +8,8 @@
 
 namespace kt {
 
-// Runs the processes of `spec` until the run is over and returns its exit code. `runtime_dir` holds the node's socket. Call from the
-// main thread of a process without other threads.
+// Runs the processes of `spec` until the run is over and returns its exit code. `runtime_dir` holds
+// the node's socket. Call from the main thread of a process without other threads.
 int RunNode(const NodeSpec& spec, const std::string& runtime_dir);
 
 }  // namespace kt

@@ -31,7 +31,8 @@ namespace {
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-constexpr char kServe[] = "trap 'exit 0' TERM; echo READY >&$KT_READY_FD; while :; do sleep 0.05; done";
+constexpr char kServe[] =
+    "trap 'exit 0' TERM; echo READY >&$KT_READY_FD; while :; do sleep 0.05; done";
 constexpr char kWork[] = "while :; do sleep 0.05; done";
 constexpr std::chrono::seconds kPatience{20};  // an upper bound for failures, not a wait
 
@@ -141,7 +142,8 @@ TEST_F(NodeProcessTest, CtrlCEndsWithItsOwnCode) {
 }
 
 TEST_F(NodeProcessTest, SecondSignalKillsAProcessThatIgnoresTheFirst) {
-  spec_.processes[0].argv[2] = "trap '' TERM; echo READY >&$KT_READY_FD; while :; do sleep 0.05; done";
+  spec_.processes[0].argv[2] =
+      "trap '' TERM; echo READY >&$KT_READY_FD; while :; do sleep 0.05; done";
   spec_.processes[0].stop_timeout_ms = 600000;
   StartNodeAndWaitUntilReady();
   kill(pid_, SIGTERM);
@@ -175,8 +177,9 @@ TEST_F(NodeProcessTest, KillOnRequest) {
 
 TEST_F(NodeProcessTest, GrandchildrenDieWithTheirParentsGroupAndWithTheRun) {
   std::string grandchild = base_ + "/grandchild", stray = base_ + "/stray";
-  spec_.processes[1].argv[2] =
-      fmt::format("sleep 1000 & echo $! > {0}; setsid sleep 1000 & echo $! > {1}.new; mv {1}.new {1}; {2}", grandchild, stray, kWork);
+  spec_.processes[1].argv[2] = fmt::format(
+      "sleep 1000 & echo $! > {0}; setsid sleep 1000 & echo $! > {1}.new; mv {1}.new {1}; {2}",
+      grandchild, stray, kWork);
   StartNodeAndWaitUntilReady();
   ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(stray); }));
   pid_t grandchild_pid = std::stoi(ReadFile(grandchild)), stray_pid = std::stoi(ReadFile(stray));
@@ -197,7 +200,8 @@ TEST_F(NodeProcessTest, ChildrenDieWithAKilledNode) {
 }
 
 TEST_F(NodeProcessTest, FailureBeforeReadinessGivesItsCodeAndSentenceLast) {
-  spec_.processes[1].argv[2] = "echo -n 'config.json: hidden_size is missing' >&$KT_ERROR_FD; exit 3";
+  spec_.processes[1].argv[2] =
+      "echo -n 'config.json: hidden_size is missing' >&$KT_ERROR_FD; exit 3";
   spec_.processes[0].argv[2] = kWork;
   StartNode();
   EXPECT_EQ(WaitForEnd(), 3);
@@ -236,7 +240,8 @@ TEST_F(NodeProcessTest, ListeningSocketSurvivesItsUser) {
 TEST_F(NodeProcessTest, EmulatorPrefixIsPutBeforeEveryCommand) {
   setenv("KT_EXEC_PREFIX", "/usr/bin/env KT_PREFIXED=yes", 1);
   std::string mark = base_ + "/mark";
-  spec_.processes[1].argv[2] = fmt::format("echo $KT_PREFIXED > {0}.new; mv {0}.new {0}; {1}", mark, kWork);
+  spec_.processes[1].argv[2] =
+      fmt::format("echo $KT_PREFIXED > {0}.new; mv {0}.new {0}; {1}", mark, kWork);
   StartNodeAndWaitUntilReady();
   unsetenv("KT_EXEC_PREFIX");
   ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(mark); }));
@@ -247,14 +252,15 @@ TEST_F(NodeProcessTest, TwoClientsShareOneSegment) {
   StartNodeAndWaitUntilReady();
   absl::StatusOr<NodeClient> a = Connect(), b = Connect();
   ASSERT_TRUE(a.ok() && b.ok());
-  absl::StatusOr<Segment> first = a->GetSegment("ring", 10000), second = b->GetSegment("ring", 10000);
+  absl::StatusOr<Segment> first = a->GetSegment("ring", 10000),
+                          second = b->GetSegment("ring", 10000);
   ASSERT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
   EXPECT_EQ(first->size(), 12288u);
   first->data()[9999] = 77;
   EXPECT_EQ(second->data()[9999], 77);
   EXPECT_EQ(*a->SegmentsJson(), R"({"segments":[{"name":"ring","bytes":12288}]})");
   EXPECT_EQ(ftruncate(second->fd(), 0), -1) << "sealed";
-  struct stat st{};
+  struct stat st {};
   fstat(first->fd(), &st);
   EXPECT_GE(st.st_blocks * 512, 12288) << "allocated before use";
 
@@ -274,7 +280,8 @@ TEST_F(NodeProcessTest, OversizeAndMisnamedSegmentsAreRefused) {
   EXPECT_EQ(huge.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(Message(huge), HasSubstr("35184372088832 bytes"));
   EXPECT_EQ(client->GetSegment("../x", 1).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(client->GetSegment(std::string(500, 'x'), 1).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(client->GetSegment(std::string(500, 'x'), 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(client->GetSegment("small", 1).ok()) << "the connection goes on";
 }
 
@@ -285,12 +292,16 @@ TEST_F(NodeProcessTest, GarbageClosesOnlyItsOwnConnection) {
   wrong_version.version = 99;
   NodeRequest endless_name;
   std::memset(endless_name.name, 'x', sizeof(endless_name.name));
-  auto bytes = [](const NodeRequest& r) { return std::string(reinterpret_cast<const char*>(&r), sizeof(r)); };
-  for (const std::string& garbage : {std::string("hello"), std::string(100000, 'z'), bytes(wrong_version), bytes(endless_name)}) {
+  auto bytes = [](const NodeRequest& r) {
+    return std::string(reinterpret_cast<const char*>(&r), sizeof(r));
+  };
+  for (const std::string& garbage : {std::string("hello"), std::string(100000, 'z'),
+                                     bytes(wrong_version), bytes(endless_name)}) {
     absl::StatusOr<UniqueFd> socket = ConnectToPath(runtime_dir_ + "/node.sock");
     ASSERT_TRUE(socket.ok());
     ASSERT_TRUE(SendPacket(socket->get(), garbage, STDIN_FILENO).ok());
-    EXPECT_EQ(ReceivePacket(socket->get(), 100).status().code(), absl::StatusCode::kUnavailable) << "closed without an answer";
+    EXPECT_EQ(ReceivePacket(socket->get(), 100).status().code(), absl::StatusCode::kUnavailable)
+        << "closed without an answer";
   }
   EXPECT_TRUE(client->ProcessesJson().ok());
 }

@@ -30,7 +30,8 @@ absl::StatusOr<NodeRequest> ParseRequest(const std::string& data) {
 
 std::string SegmentsJson(const SegmentStore& store) {
   Json segments = Json::array();
-  for (const auto& [name, held] : store.held()) segments.push_back({{"name", name}, {"bytes", held.bytes}});
+  for (const auto& [name, held] : store.held())
+    segments.push_back({{"name", name}, {"bytes", held.bytes}});
   return DumpJson({{"segments", segments}});
 }
 
@@ -98,10 +99,14 @@ NodeService::Answer NodeService::Execute(const NodeRequest& request) {
       if (!held.ok()) return {held.status()};
       return {absl::OkStatus(), (*held)->bytes, "", (*held)->fd.get()};
     }
-    case NodeOp::kDrop: return {segments_->Drop(name)};
-    case NodeOp::kList: return {absl::OkStatus(), 0, SegmentsJson(*segments_)};
-    case NodeOp::kProcesses: return {absl::OkStatus(), 0, hooks_.processes_json()};
-    case NodeOp::kKill: return {hooks_.kill_process(name)};
+    case NodeOp::kDrop:
+      return {segments_->Drop(name)};
+    case NodeOp::kList:
+      return {absl::OkStatus(), 0, SegmentsJson(*segments_)};
+    case NodeOp::kProcesses:
+      return {absl::OkStatus(), 0, hooks_.processes_json()};
+    case NodeOp::kKill:
+      return {hooks_.kill_process(name)};
   }
   return {InvalidArgument("node: operation {} is unknown", request.op)};
 }

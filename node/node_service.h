@@ -15,8 +15,9 @@
 
 namespace kt {
 
-// Answers NodeClient on a Unix socket. Peers of another user are refused; a packet that is no request closes its connection; a
-// client that does not read its replies loses them: nothing here waits. Threads: the loop's.
+// Answers NodeClient on a Unix socket. Peers of another user are refused; a packet that is no
+// request closes its connection; a client that does not read its replies loses them: nothing here
+// waits. Threads: the loop's.
 class NodeService {
  public:
   struct Hooks {

@@ -48,7 +48,8 @@ std::vector<std::string> Environment(const std::map<std::string, std::string>& a
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     std::string_view text = *entry;
-    if (added.find(std::string(text.substr(0, text.find('=')))) == added.end()) environment.emplace_back(text);
+    if (added.find(std::string(text.substr(0, text.find('=')))) == added.end())
+      environment.emplace_back(text);
   }
   for (const auto& [key, value] : added) environment.push_back(key + "=" + value);
   return environment;
@@ -62,7 +63,8 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
 }
 
 // After fork: only system calls until exec. `inherited` lose close-on-exec.
-[[noreturn]] void Exec(pid_t node, char* const* argv, char* const* environment, const std::vector<int>& inherited, int error_fd) {
+[[noreturn]] void Exec(pid_t node, char* const* argv, char* const* environment,
+                       const std::vector<int>& inherited, int error_fd) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != node) _exit(kExitFailure);  // the node died before prctl
   setpgid(0, 0);
@@ -95,8 +97,12 @@ ProcessExit ExitOf(int wait_status) {
 
 }  // namespace
 
-PosixProcessTable::PosixProcessTable(const std::vector<ProcessSpec>& specs, int listen_fd, std::vector<std::string> argv_prefix)
-    : specs_(specs), listen_fd_(listen_fd), argv_prefix_(std::move(argv_prefix)), children_(specs.size()) {}
+PosixProcessTable::PosixProcessTable(const std::vector<ProcessSpec>& specs, int listen_fd,
+                                     std::vector<std::string> argv_prefix)
+    : specs_(specs),
+      listen_fd_(listen_fd),
+      argv_prefix_(std::move(argv_prefix)),
+      children_(specs.size()) {}
 
 absl::StatusOr<ProcessTable::Started> PosixProcessTable::Start(size_t index) {
   const ProcessSpec& spec = specs_[index];
@@ -125,9 +131,11 @@ absl::StatusOr<ProcessTable::Started> PosixProcessTable::Start(size_t index) {
   pid_t node = getpid();
   pid_t pid = fork();
   if (pid < 0) return ResourceExhausted("{}: fork: {}", spec.name, strerror(errno));
-  if (pid == 0) Exec(node, argv_pointers.data(), environment_pointers.data(), inherited, error.write.get());
+  if (pid == 0)
+    Exec(node, argv_pointers.data(), environment_pointers.data(), inherited, error.write.get());
   setpgid(pid, pid);  // here too: whoever comes first
-  children_[index] = Child{pid, spec.reports_ready ? std::move(ready.read) : UniqueFd(), std::move(error.read)};
+  children_[index] =
+      Child{pid, spec.reports_ready ? std::move(ready.read) : UniqueFd(), std::move(error.read)};
   return Started{pid, incarnation};
 }
 
@@ -140,8 +148,10 @@ std::optional<PosixProcessTable::Ended> PosixProcessTable::Reap() {
   while (true) {
     siginfo_t info{};
     // Looks without reaping: until then the process id names its group for certain.
-    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return std::nullopt;
-    auto child = std::find_if(children_.begin(), children_.end(), [&](const Child& c) { return c.pid == info.si_pid; });
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+      return std::nullopt;
+    auto child = std::find_if(children_.begin(), children_.end(),
+                              [&](const Child& c) { return c.pid == info.si_pid; });
     if (child != children_.end()) kill(-info.si_pid, SIGKILL);
     int status = 0;
     waitpid(info.si_pid, &status, 0);

@@ -13,8 +13,8 @@
 
 namespace kt {
 
-// The memfds of a machine's runtime, by name. It never touches their pages: users allocate them (NodeClient::GetSegment), so that
-// no call here takes long. Threads: one.
+// The memfds of a machine's runtime, by name. It never touches their pages: users allocate them
+// (NodeClient::GetSegment), so that no call here takes long. Threads: one.
 class SegmentStore {
  public:
   static constexpr size_t kSegmentsMax = 1024;
@@ -25,10 +25,12 @@ class SegmentStore {
   };
 
   // `available_bytes` says how much memory can be promised now.
-  explicit SegmentStore(std::function<uint64_t()> available_bytes) : available_bytes_(std::move(available_bytes)) {}
+  explicit SegmentStore(std::function<uint64_t()> available_bytes)
+      : available_bytes_(std::move(available_bytes)) {}
 
-  // The segment `name`, created if there is none. Valid until it is dropped. InvalidArgument: name or size; FailedPrecondition: it
-  // exists with another size; ResourceExhausted: too much memory or too many segments.
+  // The segment `name`, created if there is none. Valid until it is dropped. InvalidArgument: name
+  // or size; FailedPrecondition: it exists with another size; ResourceExhausted: too much memory or
+  // too many segments.
   absl::StatusOr<const Held*> GetOrCreate(const std::string& name, uint64_t bytes);
   absl::Status Drop(const std::string& name);
   const std::map<std::string, Held>& held() const { return held_; }

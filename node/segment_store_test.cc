@@ -18,7 +18,7 @@ TEST(SegmentStoreTest, CreatesWholePagesAndFindsThemAgain) {
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ((*first)->bytes, 8192u);
   EXPECT_EQ(*store.GetOrCreate("arena", 8192), *first);
-  struct stat st{};
+  struct stat st {};
   ASSERT_EQ(fstat((*first)->fd.get(), &st), 0);
   EXPECT_EQ(st.st_size, 8192);
   EXPECT_EQ(st.st_blocks, 0) << "the node itself allocates nothing";
@@ -29,12 +29,14 @@ TEST(SegmentStoreTest, RefusesWithReasons) {
   EXPECT_EQ(store.GetOrCreate("a b", 1).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(store.GetOrCreate("", 1).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(store.GetOrCreate("zero", 0).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(store.GetOrCreate("huge", UINT64_MAX).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(store.GetOrCreate("huge", UINT64_MAX).status().code(),
+            absl::StatusCode::kInvalidArgument);
   absl::Status large = store.GetOrCreate("large", 2 << 20).status();
   EXPECT_EQ(large.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(Message(large), HasSubstr("2097152 bytes asked for, 1048576"));
   ASSERT_TRUE(store.GetOrCreate("arena", 4096).ok());
-  EXPECT_EQ(store.GetOrCreate("arena", 8192).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store.GetOrCreate("arena", 8192).status().code(),
+            absl::StatusCode::kFailedPrecondition);
   ASSERT_TRUE(store.Drop("arena").ok());
   EXPECT_EQ(store.Drop("arena").code(), absl::StatusCode::kNotFound);
   EXPECT_TRUE(store.GetOrCreate("arena", 8192).ok());
@@ -43,7 +45,9 @@ TEST(SegmentStoreTest, RefusesWithReasons) {
 TEST(SegmentStoreTest, CountIsBounded) {
   SegmentStore store([] { return uint64_t{1} << 40; });
   size_t created = 0;
-  while (created <= SegmentStore::kSegmentsMax && store.GetOrCreate("s" + std::to_string(created), 1).ok()) ++created;
+  while (created <= SegmentStore::kSegmentsMax &&
+         store.GetOrCreate("s" + std::to_string(created), 1).ok())
+    ++created;
   // A small descriptor limit ends it sooner, with the same error.
   EXPECT_LE(created, SegmentStore::kSegmentsMax);
   EXPECT_EQ(store.GetOrCreate("more", 1).status().code(), absl::StatusCode::kResourceExhausted);

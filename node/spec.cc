@@ -26,7 +26,8 @@ absl::StatusOr<ProcessSpec> ProcessFromJson(const Json& json, const std::string&
   KT_RETURN_IF_ERROR(Assign(JsonString(json, "name", where), process.name));
   KT_RETURN_IF_ERROR(Assign(JsonStrings(json, "argv", where), process.argv));
   KT_RETURN_IF_ERROR(Assign(JsonInt(json, "stop_order", where, 0, 100), process.stop_order));
-  KT_RETURN_IF_ERROR(Assign(JsonInt(json, "stop_timeout_ms", where, 0, kDurationMaxMs), process.stop_timeout_ms));
+  KT_RETURN_IF_ERROR(
+      Assign(JsonInt(json, "stop_timeout_ms", where, 0, kDurationMaxMs), process.stop_timeout_ms));
   KT_RETURN_IF_ERROR(Assign(JsonBool(json, "critical", where), process.critical));
   KT_RETURN_IF_ERROR(Assign(JsonBool(json, "reports_ready", where), process.reports_ready));
   KT_RETURN_IF_ERROR(Assign(JsonBool(json, "inherits_listener", where), process.inherits_listener));
@@ -37,7 +38,8 @@ absl::StatusOr<ProcessSpec> ProcessFromJson(const Json& json, const std::string&
       process.env[key] = value.get<std::string>();
     }
   }
-  if (!IsPlainName(process.name)) return InvalidArgument("{}.name: {} is not a plain name", where, process.name);
+  if (!IsPlainName(process.name))
+    return InvalidArgument("{}.name: {} is not a plain name", where, process.name);
   if (process.argv.empty()) return InvalidArgument("{}.argv: is missing or empty", where);
   return process;
 }
@@ -45,11 +47,16 @@ absl::StatusOr<ProcessSpec> ProcessFromJson(const Json& json, const std::string&
 absl::StatusOr<RestartPolicy> PolicyFromJson(const Json& json) {
   RestartPolicy policy;
   constexpr char kWhere[] = "restarts";
-  KT_RETURN_IF_ERROR(Assign(JsonInt(json, "backoff_first_ms", kWhere, 1, kDurationMaxMs), policy.backoff_first_ms));
-  KT_RETURN_IF_ERROR(Assign(JsonInt(json, "backoff_max_ms", kWhere, 1, kDurationMaxMs), policy.backoff_max_ms));
-  KT_RETURN_IF_ERROR(Assign(JsonInt(json, "healthy_ms", kWhere, 1, kDurationMaxMs), policy.healthy_ms));
-  KT_RETURN_IF_ERROR(Assign(JsonInt(json, "restarts_max", kWhere, 0, 1000000), policy.restarts_max));
-  KT_RETURN_IF_ERROR(Assign(JsonInt(json, "window_ms", kWhere, 1, kDurationMaxMs), policy.window_ms));
+  KT_RETURN_IF_ERROR(Assign(JsonInt(json, "backoff_first_ms", kWhere, 1, kDurationMaxMs),
+                            policy.backoff_first_ms));
+  KT_RETURN_IF_ERROR(
+      Assign(JsonInt(json, "backoff_max_ms", kWhere, 1, kDurationMaxMs), policy.backoff_max_ms));
+  KT_RETURN_IF_ERROR(
+      Assign(JsonInt(json, "healthy_ms", kWhere, 1, kDurationMaxMs), policy.healthy_ms));
+  KT_RETURN_IF_ERROR(
+      Assign(JsonInt(json, "restarts_max", kWhere, 0, 1000000), policy.restarts_max));
+  KT_RETURN_IF_ERROR(
+      Assign(JsonInt(json, "window_ms", kWhere, 1, kDurationMaxMs), policy.window_ms));
   return policy;
 }
 
@@ -57,7 +64,8 @@ absl::StatusOr<RestartPolicy> PolicyFromJson(const Json& json) {
 
 bool IsPlainName(const std::string& name) {
   auto plain = [](unsigned char c) { return std::isalnum(c) || c == '.' || c == '_' || c == '-'; };
-  return !name.empty() && name.size() < kNodeNameBytes && std::all_of(name.begin(), name.end(), plain);
+  return !name.empty() && name.size() < kNodeNameBytes &&
+         std::all_of(name.begin(), name.end(), plain);
 }
 
 Json NodeSpecToJson(const NodeSpec& spec) {
@@ -97,7 +105,8 @@ absl::StatusOr<NodeSpec> NodeSpecFromJson(const Json& json) {
   if (!json.is_object()) return InvalidArgument("{}: must be an object", kWhere);
   int version = 0;
   KT_RETURN_IF_ERROR(Assign(JsonInt(json, "version", kWhere), version));
-  if (version != kVersion) return InvalidArgument("{}: version is {}, this kt-node reads {}", kWhere, version, kVersion);
+  if (version != kVersion)
+    return InvalidArgument("{}: version is {}, this kt-node reads {}", kWhere, version, kVersion);
   KT_RETURN_IF_ERROR(Assign(JsonString(json, "listen_host", kWhere), spec.listen_host));
   KT_RETURN_IF_ERROR(Assign(JsonInt(json, "listen_port", kWhere, 0, 65535), spec.listen_port));
   KT_RETURN_IF_ERROR(Assign(JsonString(json, "ready_text", kWhere), spec.ready_text));
@@ -113,8 +122,10 @@ absl::StatusOr<NodeSpec> NodeSpecFromJson(const Json& json) {
   }
   std::set<std::string> names;
   for (const Json& item : *processes) {
-    KT_ASSIGN_OR_RETURN(ProcessSpec process, ProcessFromJson(item, fmt::format("processes[{}]", names.size())));
-    if (!names.insert(process.name).second) return InvalidArgument("{}: two processes named {}", kWhere, process.name);
+    KT_ASSIGN_OR_RETURN(ProcessSpec process,
+                        ProcessFromJson(item, fmt::format("processes[{}]", names.size())));
+    if (!names.insert(process.name).second)
+      return InvalidArgument("{}: two processes named {}", kWhere, process.name);
     spec.processes.push_back(std::move(process));
   }
   return spec;

@@ -44,10 +44,16 @@ TEST(NodeSpecTest, BadFieldsAreNamed) {
   EXPECT_THAT(message_for([](Json& j) { j["listen_port"] = 65536; }), HasSubstr("listen_port"));
   EXPECT_THAT(message_for([](Json& j) { j["processes"] = Json::array(); }), HasSubstr("processes"));
   EXPECT_THAT(message_for([](Json& j) { j["processes"][0]["name"] = "a/b"; }), HasSubstr("a/b"));
-  EXPECT_THAT(message_for([](Json& j) { j["processes"][0]["argv"] = Json::array(); }), HasSubstr("argv"));
-  EXPECT_THAT(message_for([](Json& j) { j["processes"][0]["env"] = {{"A", 1}}; }), HasSubstr("env.A"));
-  EXPECT_THAT(message_for([](Json& j) { j["processes"].push_back(j["processes"][0]); }), HasSubstr("two processes"));
-  EXPECT_THAT(message_for([](Json& j) { j["restarts"]["restarts_max"] = -1; }), HasSubstr("restarts_max"));
+  EXPECT_THAT(message_for([](Json& j) { j["processes"][0]["argv"] = Json::array(); }),
+              HasSubstr("argv"));
+  EXPECT_THAT(message_for([](Json& j) {
+                j["processes"][0]["env"] = {{"A", 1}};
+              }),
+              HasSubstr("env.A"));
+  EXPECT_THAT(message_for([](Json& j) { j["processes"].push_back(j["processes"][0]); }),
+              HasSubstr("two processes"));
+  EXPECT_THAT(message_for([](Json& j) { j["restarts"]["restarts_max"] = -1; }),
+              HasSubstr("restarts_max"));
   EXPECT_THAT(message_for([](Json& j) { j = 3; }), HasSubstr("object"));
 }
 

@@ -14,7 +14,8 @@
 namespace kt {
 namespace {
 
-constexpr TimeMs kKillTimeoutMs = 10000;  // a process in the kernel can outlive SIGKILL for a while; the run does not wait longer
+constexpr TimeMs kKillTimeoutMs =
+    10000;  // a process in the kernel can outlive SIGKILL for a while; the run does not wait longer
 
 std::string Describe(const ProcessExit& exit) {
   if (exit.signal != 0) return fmt::format("signal {} ({})", exit.signal, strsignal(exit.signal));
@@ -25,16 +26,25 @@ std::string Describe(const ProcessExit& exit) {
 
 const char* ProcessStateName(ProcessState state) {
   switch (state) {
-    case ProcessState::kStopped: return "stopped";
-    case ProcessState::kRunning: return "running";
-    case ProcessState::kWaiting: return "waiting";
-    case ProcessState::kDegraded: return "degraded";
+    case ProcessState::kStopped:
+      return "stopped";
+    case ProcessState::kRunning:
+      return "running";
+    case ProcessState::kWaiting:
+      return "waiting";
+    case ProcessState::kDegraded:
+      return "degraded";
   }
   return "unknown";
 }
 
-Supervisor::Supervisor(const std::vector<ProcessSpec>& processes, RestartPolicy policy, ProcessTable* table)
-    : specs_(processes), policy_(policy), table_(table), processes_(processes.size()), statuses_(processes.size()) {}
+Supervisor::Supervisor(const std::vector<ProcessSpec>& processes, RestartPolicy policy,
+                       ProcessTable* table)
+    : specs_(processes),
+      policy_(policy),
+      table_(table),
+      processes_(processes.size()),
+      statuses_(processes.size()) {}
 
 void Supervisor::Start(TimeMs now) {
   for (size_t i = 0; i < specs_.size() && phase_ == Phase::kStarting; ++i) StartProcess(i, now);
@@ -57,7 +67,8 @@ void Supervisor::StartProcess(size_t index, TimeMs now) {
   status.pid = started->pid;
   status.incarnation = started->incarnation;
   processes_[index].started_at = now;
-  spdlog::info("started {} pid={} incarnation={}", specs_[index].name, status.pid, status.incarnation);
+  spdlog::info("started {} pid={} incarnation={}", specs_[index].name, status.pid,
+               status.incarnation);
 }
 
 void Supervisor::OnExit(size_t index, const ProcessExit& exit, TimeMs now) {
@@ -68,14 +79,16 @@ void Supervisor::OnExit(size_t index, const ProcessExit& exit, TimeMs now) {
   const std::string& name = specs_[index].name;
   if (phase_ >= Phase::kStopping) {
     spdlog::info("{} ended with {}", name, status.last_exit);
-    if (phase_ != Phase::kOver && !AnyRunning(phase_ == Phase::kStopping ? std::optional(stage_) : std::nullopt)) {
+    if (phase_ != Phase::kOver &&
+        !AnyRunning(phase_ == Phase::kStopping ? std::optional(stage_) : std::nullopt)) {
       StopNextStage(now);
     }
     return;
   }
   if (phase_ == Phase::kStarting && exit.signal == 0 && exit.code != 0) {
     // It has said why; starting it again would only say it again.
-    std::string why = fmt::format("{} ended with exit code {} before the server was ready", name, exit.code);
+    std::string why =
+        fmt::format("{} ended with exit code {} before the server was ready", name, exit.code);
     Fail(exit.code, exit.last_error.empty() ? why : exit.last_error, now);
     return;
   }
@@ -91,8 +104,9 @@ void Supervisor::ScheduleRestart(size_t index, TimeMs now) {
   std::deque<TimeMs>& times = process.restart_times;
   while (!times.empty() && now - times.front() >= policy_.window_ms) times.pop_front();
   if (static_cast<int>(times.size()) >= policy_.restarts_max) {
-    std::string storm = fmt::format("restart storm: {} was restarted {} times within {} s and ended again with {}", spec.name,
-                                    times.size(), policy_.window_ms / 1000, status.last_exit);
+    std::string storm =
+        fmt::format("restart storm: {} was restarted {} times within {} s and ended again with {}",
+                    spec.name, times.size(), policy_.window_ms / 1000, status.last_exit);
     if (spec.critical || phase_ == Phase::kStarting) {
       Fail(kExitFailure, storm, now);
     } else {
@@ -157,7 +171,8 @@ void Supervisor::StopNextStage(TimeMs now) {
   if (phase_ == Phase::kKilling) return;
   stage_ = INT32_MAX;
   for (size_t i = 0; i < specs_.size(); ++i) {
-    if (statuses_[i].state == ProcessState::kRunning) stage_ = std::min(stage_, specs_[i].stop_order);
+    if (statuses_[i].state == ProcessState::kRunning)
+      stage_ = std::min(stage_, specs_[i].stop_order);
   }
   stage_killed_ = false;
   TimeMs timeout = 0;
@@ -180,7 +195,8 @@ void Supervisor::KillAll(TimeMs now) {
 void Supervisor::OnTimer(TimeMs now) {
   if (phase_ <= Phase::kServing) {
     for (size_t i = 0; i < specs_.size() && phase_ <= Phase::kServing; ++i) {
-      if (statuses_[i].state == ProcessState::kWaiting && processes_[i].restart_at <= now) StartProcess(i, now);
+      if (statuses_[i].state == ProcessState::kWaiting && processes_[i].restart_at <= now)
+        StartProcess(i, now);
     }
     return;
   }
@@ -217,17 +233,24 @@ std::optional<int> Supervisor::exit_code() const {
 }
 
 const char* Supervisor::phase_name() const {
-  auto degraded = [](const ProcessStatus& status) { return status.state == ProcessState::kDegraded; };
+  auto degraded = [](const ProcessStatus& status) {
+    return status.state == ProcessState::kDegraded;
+  };
   switch (phase_) {
-    case Phase::kStarting: return "starting";
-    case Phase::kServing: return std::any_of(statuses_.begin(), statuses_.end(), degraded) ? "degraded" : "serving";
-    default: return "stopping";
+    case Phase::kStarting:
+      return "starting";
+    case Phase::kServing:
+      return std::any_of(statuses_.begin(), statuses_.end(), degraded) ? "degraded" : "serving";
+    default:
+      return "stopping";
   }
 }
 
 bool Supervisor::AnyRunning(std::optional<int> stop_order) const {
   for (size_t i = 0; i < specs_.size(); ++i) {
-    if (statuses_[i].state == ProcessState::kRunning && (!stop_order || specs_[i].stop_order == *stop_order)) return true;
+    if (statuses_[i].state == ProcessState::kRunning &&
+        (!stop_order || specs_[i].stop_order == *stop_order))
+      return true;
   }
   return false;
 }

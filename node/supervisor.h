@@ -33,9 +33,9 @@ class ProcessTable {
 };
 
 struct ProcessExit {
-  int code = 0;           // exit code, if signal is 0
-  int signal = 0;         // signal that killed it
-  std::string last_error; // sentence it left behind, may be empty
+  int code = 0;            // exit code, if signal is 0
+  int signal = 0;          // signal that killed it
+  std::string last_error;  // sentence it left behind, may be empty
 };
 
 enum class ProcessState { kStopped, kRunning, kWaiting, kDegraded };
@@ -48,12 +48,13 @@ struct ProcessStatus {
   std::string last_exit;  // "exit code 3", "signal 9 (Killed)"; empty: never ended
 };
 
-// The supervision policy: starts every process, restarts what dies with exponential backoff, gives up on a process that keeps dying
-// (restart storm), ends the run when a process fails before the first readiness, and stops all in order.
+// The supervision policy: starts every process, restarts what dies with exponential backoff, gives
+// up on a process that keeps dying (restart storm), ends the run when a process fails before the
+// first readiness, and stops all in order.
 //
-// Phases   starting → serving (all that report readiness have done so once) → stopping → over: exit_code() has a value.
-// Time     comes in with every event; the owner calls OnTimer at NextTimer().
-// Threads  one. Calls nothing but the process table and the log.
+// Phases   starting → serving (all that report readiness have done so once) → stopping → over:
+// exit_code() has a value. Time     comes in with every event; the owner calls OnTimer at
+// NextTimer(). Threads  one. Calls nothing but the process table and the log.
 class Supervisor {
  public:
   // `processes` and `table` outlive it.
@@ -78,7 +79,7 @@ class Supervisor {
   enum class Phase { kStarting, kServing, kStopping, kKilling, kOver };
   struct Process {
     TimeMs started_at = 0;
-    TimeMs restart_at = 0;             // in state kWaiting
+    TimeMs restart_at = 0;  // in state kWaiting
     int deaths_in_row = 0;
     bool ready_once = false;
     std::deque<TimeMs> restart_times;  // within the policy's window
@@ -99,9 +100,9 @@ class Supervisor {
   Phase phase_ = Phase::kStarting;
   std::vector<Process> processes_;
   std::vector<ProcessStatus> statuses_;
-  int stage_ = 0;             // stop order being stopped
-  bool stage_killed_ = false; // and it has had SIGKILL
-  TimeMs stage_deadline_ = 0; // in kStopping and kKilling
+  int stage_ = 0;              // stop order being stopped
+  bool stage_killed_ = false;  // and it has had SIGKILL
+  TimeMs stage_deadline_ = 0;  // in kStopping and kKilling
   int exit_code_ = 0;
   std::string failure_;
 };

@@ -201,7 +201,8 @@ TEST_F(SupervisorTest, KillsWhatDoesNotStopInTime) {
   StartReady();
   supervisor_.OnStopSignal(SIGTERM, now_);
   EXPECT_EQ(Wait(), 20000);
-  EXPECT_THAT(table_.signals, ElementsAre(Pair(kCoordinator, SIGTERM), Pair(kCoordinator, SIGKILL)));
+  EXPECT_THAT(table_.signals,
+              ElementsAre(Pair(kCoordinator, SIGTERM), Pair(kCoordinator, SIGKILL)));
   Die(kCoordinator);
   table_.signals.clear();
   EXPECT_EQ(Wait(), 10000);  // the longest of the stage
@@ -216,7 +217,8 @@ TEST_F(SupervisorTest, SecondSignalKillsAllAtOnce) {
   supervisor_.OnStopSignal(SIGINT, now_);
   table_.signals.clear();
   supervisor_.OnStopSignal(SIGINT, now_);
-  EXPECT_THAT(table_.signals, ElementsAre(Pair(kCoordinator, SIGKILL), Pair(kGpu, SIGKILL), Pair(kCpu, SIGKILL)));
+  EXPECT_THAT(table_.signals,
+              ElementsAre(Pair(kCoordinator, SIGKILL), Pair(kGpu, SIGKILL), Pair(kCpu, SIGKILL)));
   supervisor_.OnStopSignal(SIGINT, now_);
   EXPECT_EQ(table_.signals.size(), 3u);
   for (size_t i : {kCoordinator, kGpu, kCpu}) Die(i);
@@ -258,7 +260,8 @@ TEST(SupervisorSimulation, EveryRunEndsAndNoProcessIsLost) {
         case 0:
         case 1:
         case 2:
-          if (running) supervisor.OnExit(index, random() % 4 == 0 ? ProcessExit{3, 0, ""} : kKilled, now);
+          if (running)
+            supervisor.OnExit(index, random() % 4 == 0 ? ProcessExit{3, 0, ""} : kKilled, now);
           break;
         case 3:
           if (running && specs[index].reports_ready) supervisor.OnReady(index, now);
@@ -271,9 +274,11 @@ TEST(SupervisorSimulation, EveryRunEndsAndNoProcessIsLost) {
           supervisor.OnTimer(now);
       }
     }
-    for (int signal = 0; signal < 2 && !supervisor.exit_code(); ++signal) supervisor.OnStopSignal(SIGTERM, now);
+    for (int signal = 0; signal < 2 && !supervisor.exit_code(); ++signal)
+      supervisor.OnStopSignal(SIGTERM, now);
     for (size_t i = 0; i < specs.size(); ++i) {
-      if (supervisor.statuses()[i].state == ProcessState::kRunning) supervisor.OnExit(i, kKilled, now);
+      if (supervisor.statuses()[i].state == ProcessState::kRunning)
+        supervisor.OnExit(i, kKilled, now);
     }
     ASSERT_TRUE(supervisor.exit_code().has_value()) << "seed " << seed;
     for (const ProcessStatus& status : supervisor.statuses()) {

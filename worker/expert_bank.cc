@@ -22,22 +22,29 @@ size_t ExpertBytes(const MoeConfig& moe, IntermediateSlice slice) {
 absl::StatusOr<IntermediateSlice> SliceOfWorker(int intermediate, int index, int count) {
   int tiles = (intermediate + kTileRows - 1) / kTileRows;
   if (count > tiles) {
-    return InvalidArgument("--kt-threadpool-count: {} expert workers cannot share experts of {} rows, which are {} tiles of {}; use at most {}",
-                           count, intermediate, tiles, kTileRows, tiles);
+    return InvalidArgument(
+        "--kt-threadpool-count: {} expert workers cannot share experts of {} rows, which are {} "
+        "tiles of {}; use at most {}",
+        count, intermediate, tiles, kTileRows, tiles);
   }
-  return IntermediateSlice{tiles * index / count * kTileRows, std::min(intermediate, tiles * (index + 1) / count * kTileRows)};
+  return IntermediateSlice{tiles * index / count * kTileRows,
+                           std::min(intermediate, tiles * (index + 1) / count * kTileRows)};
 }
 
-size_t ExpertBank::Bytes(const ModelConfig& config, const ExpertSets& sets, IntermediateSlice slice) {
+size_t ExpertBank::Bytes(const ModelConfig& config, const ExpertSets& sets,
+                         IntermediateSlice slice) {
   size_t bytes = 0;
   for (size_t l = 0; l < sets.size(); ++l) {
-    if (!sets[l].empty()) bytes += sets[l].size() * ExpertBytes(config.moes[static_cast<size_t>(*config.layers[l].moe)], slice);
+    if (!sets[l].empty())
+      bytes += sets[l].size() *
+               ExpertBytes(config.moes[static_cast<size_t>(*config.layers[l].moe)], slice);
   }
   return bytes;
 }
 
-absl::StatusOr<ExpertBank> ExpertBank::Load(const ModelConfig& config, const Checkpoint& checkpoint, const ExpertSets& sets,
-                                            IntermediateSlice slice, uint8_t* memory, Parallel& parallel,
+absl::StatusOr<ExpertBank> ExpertBank::Load(const ModelConfig& config, const Checkpoint& checkpoint,
+                                            const ExpertSets& sets, IntermediateSlice slice,
+                                            uint8_t* memory, Parallel& parallel,
                                             const std::function<void(uint64_t)>& progress) {
   ModelTensors names = TensorNames(config);
   ExpertBank bank;
@@ -75,7 +82,8 @@ absl::StatusOr<ExpertBank> ExpertBank::Load(const ModelConfig& config, const Che
     });
     if (missing) return DataLoss("layer {}: a tensor of an expert is missing in the checkpoint", l);
     memory += sets[l].size() * expert_bytes;
-    bytes_read += sets[l].size() * static_cast<uint64_t>(3) * static_cast<uint64_t>(moe.width) * static_cast<uint64_t>(moe.intermediate) * 2;
+    bytes_read += sets[l].size() * static_cast<uint64_t>(3) * static_cast<uint64_t>(moe.width) *
+                  static_cast<uint64_t>(moe.intermediate) * 2;
     progress(bytes_read);
   }
   return bank;

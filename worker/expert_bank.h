@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experts of a model packed in one piece of memory: those of an expert worker (its slice of the intermediate dimension) or those
-// resident on the device (whole). Layout: for each layer in order, for each of its experts in order, gate, up, down (docs/formats/packed_expert.md).
+// Experts of a model packed in one piece of memory: those of an expert worker (its slice of the
+// intermediate dimension) or those resident on the device (whole). Layout: for each layer in order,
+// for each of its experts in order, gate, up, down (docs/formats/packed_expert.md).
 #ifndef KT_WORKER_EXPERT_BANK_H_
 #define KT_WORKER_EXPERT_BANK_H_
 
@@ -22,7 +23,8 @@ struct IntermediateSlice {
   int end = 0;
 };
 
-// The slice of expert worker `index` of `count`: whole tiles, as even as they go. InvalidArgument: more workers than tiles, with the most that fit.
+// The slice of expert worker `index` of `count`: whole tiles, as even as they go. InvalidArgument:
+// more workers than tiles, with the most that fit.
 absl::StatusOr<IntermediateSlice> SliceOfWorker(int intermediate, int index, int count);
 
 // Which experts of which layers; dense layers have empty lists.
@@ -33,13 +35,17 @@ class ExpertBank {
  public:
   static size_t Bytes(const ModelConfig& config, const ExpertSets& sets, IntermediateSlice slice);
 
-  // Packs into `memory` (Bytes long, outlives the bank). `progress` gets the bytes of the checkpoint read so far.
-  static absl::StatusOr<ExpertBank> Load(const ModelConfig& config, const Checkpoint& checkpoint, const ExpertSets& sets,
-                                         IntermediateSlice slice, uint8_t* memory, Parallel& parallel,
+  // Packs into `memory` (Bytes long, outlives the bank). `progress` gets the bytes of the
+  // checkpoint read so far.
+  static absl::StatusOr<ExpertBank> Load(const ModelConfig& config, const Checkpoint& checkpoint,
+                                         const ExpertSets& sets, IntermediateSlice slice,
+                                         uint8_t* memory, Parallel& parallel,
                                          const std::function<void(uint64_t)>& progress);
 
   // [num_experts]; entries of experts that are not held have null pointers. Null for dense layers.
-  const ExpertWeights* layer(int layer) const { return experts_[static_cast<size_t>(layer)].data(); }
+  const ExpertWeights* layer(int layer) const {
+    return experts_[static_cast<size_t>(layer)].data();
+  }
   int layers() const { return static_cast<int>(experts_.size()); }
 
  private:

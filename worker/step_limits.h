@@ -10,7 +10,9 @@
 namespace kt {
 
 // Rows of one step: a full prefill chunk beside a decode token of every running sequence.
-inline int StepTokensMax(const proto::SchedulerOptions& o) { return o.chunked_prefill_size() + o.max_running_requests(); }
+inline int StepTokensMax(const proto::SchedulerOptions& o) {
+  return o.chunked_prefill_size() + o.max_running_requests();
+}
 
 // Blocks of the KV cache.
 inline int KvBlocks(const proto::SchedulerOptions& o) {

@@ -46,7 +46,8 @@ class StopSignal {
   std::thread thread_;
 };
 
-std::function<absl::StatusOr<Segment>(const std::string&, size_t)> SegmentsOf(std::shared_ptr<NodeClient> node) {
+std::function<absl::StatusOr<Segment>(const std::string&, size_t)> SegmentsOf(
+    std::shared_ptr<NodeClient> node) {
   auto mutex = std::make_shared<std::mutex>();
   return [node, mutex](const std::string& name, size_t bytes) {
     std::lock_guard lock(*mutex);
@@ -56,12 +57,15 @@ std::function<absl::StatusOr<Segment>(const std::string&, size_t)> SegmentsOf(st
 
 }  // namespace
 
-int WorkerMain(int argc, char** argv, proto::WorkerKind kind, const std::string& name,
-               const std::function<absl::StatusOr<std::unique_ptr<Worker>>(const WorkerContext&)>& make) {
+int WorkerMain(
+    int argc, char** argv, proto::WorkerKind kind, const std::string& name,
+    const std::function<absl::StatusOr<std::unique_ptr<Worker>>(const WorkerContext&)>& make) {
   CLI::App app(name);
   std::string config_path;
   int index = 0;
-  app.add_option("--config", config_path, "configuration of the running system; its directory holds the sockets")->required();
+  app.add_option("--config", config_path,
+                 "configuration of the running system; its directory holds the sockets")
+      ->required();
   app.add_option("--index", index, "number of this worker")->required()->check(CLI::Range(0, 1023));
   CLI11_PARSE(app, argc, argv);
   const std::string runtime_dir = std::filesystem::path(config_path).parent_path().string();
@@ -83,14 +87,20 @@ int WorkerMain(int argc, char** argv, proto::WorkerKind kind, const std::string&
       spdlog::warn("the coordinator has gone; this worker ends and is started again with it");
       request_stop();
     };
-    KT_ASSIGN_OR_RETURN(auto session, WorkerSession::Register(fmt::format("unix:{}/coordinator.sock", runtime_dir),
-                                                              {kind, index, address, IsaName(isa)}, kRegisterTimeoutMs, on_lost));
+    KT_ASSIGN_OR_RETURN(
+        auto session,
+        WorkerSession::Register(fmt::format("unix:{}/coordinator.sock", runtime_dir),
+                                {kind, index, address, IsaName(isa)}, kRegisterTimeoutMs, on_lost));
     const proto::LogOptions& log = session->config().log();
     KT_RETURN_IF_ERROR(SetUpLog(process, log.level(), log.format()));
     auto serve = [&]() -> absl::Status {
-      WorkerContext context{session->config(), index, isa, SegmentsOf(std::make_shared<NodeClient>(std::move(node)))};
+      WorkerContext context{session->config(), index, isa,
+                            SegmentsOf(std::make_shared<NodeClient>(std::move(node)))};
       KT_ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, make(context));
-      KT_ASSIGN_OR_RETURN(proto::WorkerFacts facts, worker->Load([&](uint64_t done, uint64_t total) { session->ReportProgress(done, total); }));
+      KT_ASSIGN_OR_RETURN(proto::WorkerFacts facts,
+                          worker->Load([&](uint64_t done, uint64_t total) {
+                            session->ReportProgress(done, total);
+                          }));
       KT_ASSIGN_OR_RETURN(auto server, ServerRunner::Start(address, {worker->service()}));
       session->ReportReady(facts);
       stop.WaitForNotification();

@@ -16,13 +16,13 @@
 
 namespace kt {
 
-
 // A worker that was constructed and serves until it is told to stop.
 class Worker {
  public:
   virtual ~Worker() = default;
   // Loads everything; called once after registration. `progress(done, total)` in bytes.
-  virtual absl::StatusOr<proto::WorkerFacts> Load(const std::function<void(uint64_t, uint64_t)>& progress) = 0;
+  virtual absl::StatusOr<proto::WorkerFacts> Load(
+      const std::function<void(uint64_t, uint64_t)>& progress) = 0;
   // Services for the worker's gRPC server, which starts after Load.
   virtual grpc::Service* service() = 0;
 };
@@ -36,10 +36,11 @@ struct WorkerContext {
   std::function<absl::StatusOr<Segment>(const std::string& name, size_t bytes)> segments;
 };
 
-// main() of a worker program: --config FILE --index N. Registers, builds, loads, serves until SIGTERM or until the coordinator has
-// gone. Returns the exit code (docs/errors.md).
-int WorkerMain(int argc, char** argv, proto::WorkerKind kind, const std::string& name,
-               const std::function<absl::StatusOr<std::unique_ptr<Worker>>(const WorkerContext&)>& make);
+// main() of a worker program: --config FILE --index N. Registers, builds, loads, serves until
+// SIGTERM or until the coordinator has gone. Returns the exit code (docs/errors.md).
+int WorkerMain(
+    int argc, char** argv, proto::WorkerKind kind, const std::string& name,
+    const std::function<absl::StatusOr<std::unique_ptr<Worker>>(const WorkerContext&)>& make);
 
 }  // namespace kt
 

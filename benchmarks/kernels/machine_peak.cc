@@ -34,7 +34,9 @@ __m128i Read(const char* data, long bytes) {
       const char* line = data + s * run + i;
       _mm_prefetch(line + 1024, _MM_HINT_T0);
 #pragma GCC unroll 4
-      for (int c = 0; c < 4; ++c) acc[s][c] = _mm_xor_si128(acc[s][c], _mm_load_si128(reinterpret_cast<const __m128i*>(line) + c));
+      for (int c = 0; c < 4; ++c)
+        acc[s][c] =
+            _mm_xor_si128(acc[s][c], _mm_load_si128(reinterpret_cast<const __m128i*>(line) + c));
     }
   }
   __m128i all = _mm_setzero_si128();
@@ -47,7 +49,9 @@ __m128i Read(const char* data, long bytes) {
 }  // namespace
 
 void ReadMemory(const char* data, long bytes, int streams, float* sum) {
-  const __m128i all = streams == 1 ? Read<1>(data, bytes) : streams == 2 ? Read<2>(data, bytes) : Read<4>(data, bytes);
+  const __m128i all = streams == 1   ? Read<1>(data, bytes)
+                      : streams == 2 ? Read<2>(data, bytes)
+                                     : Read<4>(data, bytes);
   *sum += static_cast<float>(_mm_cvtsi128_si32(all));
 }
 

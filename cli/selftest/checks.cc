@@ -13,8 +13,9 @@ namespace {
 
 constexpr double kFp32Bound = 1e-3, kFp32WeightBound = 1e-4;
 constexpr double kBf16MeanFloor = 0.15, kBf16MaxFloor = 1.0;
-// In bf16 a near-tie of the router may flip, which moves the logits of that position by far more than rounding does. So a few positions
-// may lie beyond the bound on the maximum as long as the mean over all of them holds.
+// In bf16 a near-tie of the router may flip, which moves the logits of that position by far more
+// than rounding does. So a few positions may lie beyond the bound on the maximum as long as the
+// mean over all of them holds.
 constexpr double kBf16FlippedShareMax = 0.25;
 
 struct Difference {
@@ -35,7 +36,8 @@ Difference Compare(std::span<const float> got, std::span<const float> want) {
 
 class Checker {
  public:
-  Checker(const Golden& golden, bool float32, TraceClient& client) : golden_(golden), float32_(float32), client_(client) {}
+  Checker(const Golden& golden, bool float32, TraceClient& client)
+      : golden_(golden), float32_(float32), client_(client) {}
 
   absl::Status Prompt(const std::string& p) {
     const std::vector<int32_t>& ids = golden_.Find(p + ".input_ids")->ints;
@@ -68,7 +70,8 @@ class Checker {
   }
 
   // got, want [rows, vocab]
-  void AddLogits(const std::string& prompt, const std::string& name, std::span<const float> got, std::span<const float> want, size_t vocab) {
+  void AddLogits(const std::string& prompt, const std::string& name, std::span<const float> got,
+                 std::span<const float> want, size_t vocab) {
     Difference all = Compare(got, want);
     if (float32_) return Add(name + " max", all.max, kFp32Bound);
     Bf16Noise noise = golden_.noise(prompt);
@@ -84,17 +87,24 @@ class Checker {
         max = std::max(max, row_max);
       }
     }
-    rows.push_back({name + " max", max, bound, static_cast<double>(beyond) <= kBf16FlippedShareMax * static_cast<double>(count),
-                    beyond == 0 ? "" : fmt::format("without {} of {} positions up to {:.2f}: routed otherwise", beyond, count, all.max)});
+    rows.push_back(
+        {name + " max", max, bound,
+         static_cast<double>(beyond) <= kBf16FlippedShareMax * static_cast<double>(count),
+         beyond == 0 ? ""
+                     : fmt::format("without {} of {} positions up to {:.2f}: routed otherwise",
+                                   beyond, count, all.max)});
   }
 
   absl::Status LastLogits(const std::string& p, const Trace& trace, size_t tokens) {
     const GoldenTensor& want = *golden_.Find(p + ".logits");
-    size_t rows_wanted = static_cast<size_t>(want.shape[0]), vocab = static_cast<size_t>(want.shape[1]);
+    size_t rows_wanted = static_cast<size_t>(want.shape[0]),
+           vocab = static_cast<size_t>(want.shape[1]);
     if (trace.logits.size() != tokens * vocab || tokens < rows_wanted) {
-      return Internal("selftest: {} logits for {} tokens of a vocabulary of {}", trace.logits.size(), tokens, vocab);
+      return Internal("selftest: {} logits for {} tokens of a vocabulary of {}",
+                      trace.logits.size(), tokens, vocab);
     }
-    std::span<const float> last(trace.logits.data() + (tokens - rows_wanted) * vocab, rows_wanted * vocab);
+    std::span<const float> last(trace.logits.data() + (tokens - rows_wanted) * vocab,
+                                rows_wanted * vocab);
     AddLogits(p, p + " logits", last, want.values, vocab);
     return absl::OkStatus();
   }
@@ -106,7 +116,8 @@ class Checker {
       const GoldenTensor* want = golden_.Find(name);
       if (want == nullptr) continue;
       if (trace.hidden[i].size() != want->values.size()) {
-        return Internal("selftest: {} has {} values for {} tokens, expected {}", name, trace.hidden[i].size(), tokens, want->values.size());
+        return Internal("selftest: {} has {} values for {} tokens, expected {}", name,
+                        trace.hidden[i].size(), tokens, want->values.size());
       }
       Add(name, Compare(trace.hidden[i], want->values).max, kFp32Bound);
     }
@@ -120,16 +131,19 @@ class Checker {
       const GoldenTensor* ids = golden_.Find(prefix + ".expert_ids");
       const GoldenTensor* weights = golden_.Find(prefix + ".weights");
       const GoldenTensor* logits = golden_.Find(prefix + ".router_logits");
-      if (it == trace.routing.end() || weights == nullptr || logits == nullptr || ids->shape.size() != 2 ||
-          it->second.ids.size() != ids->ints.size() || it->second.weights.size() != weights->values.size() ||
+      if (it == trace.routing.end() || weights == nullptr || logits == nullptr ||
+          ids->shape.size() != 2 || it->second.ids.size() != ids->ints.size() ||
+          it->second.weights.size() != weights->values.size() ||
           it->second.logits.size() != logits->values.size()) {
         return Internal("selftest: layer {} was not captured as the golden file has it", layer);
       }
       size_t k = static_cast<size_t>(ids->shape[1]);
       int wrong = 0;
       for (size_t t = 0; t < ids->ints.size(); t += k) {
-        std::set<int32_t> got(it->second.ids.begin() + static_cast<long>(t), it->second.ids.begin() + static_cast<long>(t + k));
-        std::set<int32_t> want(ids->ints.begin() + static_cast<long>(t), ids->ints.begin() + static_cast<long>(t + k));
+        std::set<int32_t> got(it->second.ids.begin() + static_cast<long>(t),
+                              it->second.ids.begin() + static_cast<long>(t + k));
+        std::set<int32_t> want(ids->ints.begin() + static_cast<long>(t),
+                               ids->ints.begin() + static_cast<long>(t + k));
         wrong += got != want;
       }
       Add(prefix + ".expert_ids", wrong, 0, "tokens with other experts");
@@ -139,20 +153,26 @@ class Checker {
     return absl::OkStatus();
   }
 
-  void Greedy(const std::string& p, const std::vector<int32_t>& got, const std::vector<int32_t>& want) {
+  void Greedy(const std::string& p, const std::vector<int32_t>& got,
+              const std::vector<int32_t>& want) {
     const GoldenTensor* margins = golden_.Find(p + ".greedy_margin");
     size_t same = 0;
     while (same < std::min(got.size(), want.size()) && got[same] == want[same]) ++same;
     if (same == want.size()) return Add(p + " greedy", 0, 0, fmt::format("{} tokens equal", same));
-    double margin = margins != nullptr && same < margins->values.size() ? static_cast<double>(margins->values[same]) : 1e30;
+    double margin = margins != nullptr && same < margins->values.size()
+                        ? static_cast<double>(margins->values[same])
+                        : 1e30;
     double allowed = float32_ ? 0 : 2 * std::max(golden_.noise(p).max_abs, kBf16MaxFloor);
     bool ok = margin < allowed;
-    rows.push_back({p + " greedy", ok ? 0 : static_cast<double>(want.size() - same), 0, ok,
-                    fmt::format("first {} of {} tokens equal; margin there {:.3f}, noise allows {:.3f}", same, want.size(), margin, allowed)});
+    rows.push_back(
+        {p + " greedy", ok ? 0 : static_cast<double>(want.size() - same), 0, ok,
+         fmt::format("first {} of {} tokens equal; margin there {:.3f}, noise allows {:.3f}", same,
+                     want.size(), margin, allowed)});
   }
 
   // The golden continuation as a prompt: the logits from which each of its tokens was chosen.
-  absl::Status TeacherForced(const std::string& p, const std::vector<int32_t>& ids, const std::vector<int32_t>& greedy) {
+  absl::Status TeacherForced(const std::string& p, const std::vector<int32_t>& ids,
+                             const std::vector<int32_t>& greedy) {
     const GoldenTensor* want = golden_.Find(p + ".greedy_logits");
     if (want == nullptr) return absl::OkStatus();
     proto::TraceRequest request;
@@ -162,9 +182,11 @@ class Checker {
     KT_ASSIGN_OR_RETURN(Trace trace, client_.Run(request));
     size_t vocab = want->values.size() / greedy.size(), first = (ids.size() - 1) * vocab;
     if (trace.logits.size() != first + want->values.size()) {
-      return Internal("selftest: {} logits for the continuation of {}, expected {}", trace.logits.size(), p, first + want->values.size());
+      return Internal("selftest: {} logits for the continuation of {}, expected {}",
+                      trace.logits.size(), p, first + want->values.size());
     }
-    AddLogits(p, p + " continuation logits", std::span(trace.logits).subspan(first), want->values, vocab);
+    AddLogits(p, p + " continuation logits", std::span(trace.logits).subspan(first), want->values,
+              vocab);
     return absl::OkStatus();
   }
 
@@ -175,7 +197,8 @@ class Checker {
 
 }  // namespace
 
-absl::StatusOr<std::vector<CheckRow>> RunGoldenChecks(const Golden& golden, bool float32, TraceClient& client) {
+absl::StatusOr<std::vector<CheckRow>> RunGoldenChecks(const Golden& golden, bool float32,
+                                                      TraceClient& client) {
   Checker checker(golden, float32, client);
   for (const std::string& prompt : golden.prompts()) KT_RETURN_IF_ERROR(checker.Prompt(prompt));
   return std::move(checker.rows);

@@ -22,7 +22,8 @@ std::vector<T> Values(const SafetensorsEntry& e) {
 absl::StatusOr<std::vector<uint8_t>> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return NotFound("{}: cannot be opened", path);
-  return std::vector<uint8_t>(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  return std::vector<uint8_t>(std::istreambuf_iterator<char>(file),
+                              std::istreambuf_iterator<char>());
 }
 
 }  // namespace
@@ -45,21 +46,27 @@ absl::StatusOr<Golden> Golden::Load(const std::string& dir) {
     if (ids == nullptr) continue;
     const GoldenTensor* logits = golden.Find(name + ".logits");
     const GoldenTensor* greedy = golden.Find(name + ".greedy_ids");
-    if (ids->ints.empty() || logits == nullptr || logits->shape.size() != 2 || greedy == nullptr || greedy->ints.empty()) {
-      return InvalidArgument("{}/golden.safetensors: {} needs input_ids, logits [n, vocab] and greedy_ids", dir, name);
+    if (ids->ints.empty() || logits == nullptr || logits->shape.size() != 2 || greedy == nullptr ||
+        greedy->ints.empty()) {
+      return InvalidArgument(
+          "{}/golden.safetensors: {} needs input_ids, logits [n, vocab] and greedy_ids", dir, name);
     }
     golden.prompts_.push_back(name);
-    if (!json.contains("noise_bf16") || !json["noise_bf16"].is_object() || !json["noise_bf16"].contains(name)) continue;
+    if (!json.contains("noise_bf16") || !json["noise_bf16"].is_object() ||
+        !json["noise_bf16"].contains(name))
+      continue;
     const Json& noise = json["noise_bf16"][name];
     Bf16Noise n;
     KT_ASSIGN_OR_RETURN(auto mean, JsonNumber(noise, "mean_abs_last4", "golden.json: noise_bf16"));
     KT_ASSIGN_OR_RETURN(auto max, JsonNumber(noise, "max_abs_last4", "golden.json: noise_bf16"));
-    KT_ASSIGN_OR_RETURN(auto max_greedy, JsonNumber(noise, "max_abs_greedy", "golden.json: noise_bf16"));
+    KT_ASSIGN_OR_RETURN(auto max_greedy,
+                        JsonNumber(noise, "max_abs_greedy", "golden.json: noise_bf16"));
     n.mean_abs = mean.value_or(0);
     n.max_abs = std::max(max.value_or(0), max_greedy.value_or(0));
     golden.noise_[name] = n;
   }
-  if (golden.prompts_.empty()) return InvalidArgument("{}/golden.safetensors: no prompt (short.input_ids, ...) in it", dir);
+  if (golden.prompts_.empty())
+    return InvalidArgument("{}/golden.safetensors: no prompt (short.input_ids, ...) in it", dir);
   return golden;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expected results of a tiny checkpoint: DIR/golden.json and DIR/golden.safetensors (tests/data/models/README.md has the fields).
+// Expected results of a tiny checkpoint: DIR/golden.json and DIR/golden.safetensors
+// (tests/data/models/README.md has the fields).
 #ifndef KT_CLI_SELFTEST_GOLDEN_H_
 #define KT_CLI_SELFTEST_GOLDEN_H_
 
@@ -16,8 +17,8 @@ namespace kt {
 
 struct GoldenTensor {
   std::vector<int64_t> shape;
-  std::vector<float> values;    // F32 tensors
-  std::vector<int32_t> ints;    // I32 tensors
+  std::vector<float> values;  // F32 tensors
+  std::vector<int32_t> ints;  // I32 tensors
 };
 
 // Noise of a bf16 run of the reference against its own fp32 run; absent where not recorded.

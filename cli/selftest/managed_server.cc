@@ -34,14 +34,16 @@ void Drain(FILE* log, bool show) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ManagedServer>> ManagedServer::Start(proto::RuntimeConfig config, bool show_log, int* exit_code) {
+absl::StatusOr<std::unique_ptr<ManagedServer>> ManagedServer::Start(proto::RuntimeConfig config,
+                                                                    bool show_log, int* exit_code) {
   *exit_code = kExitFailure;
   config.mutable_server()->set_host("127.0.0.1");
   config.mutable_server()->set_port(0);
   config.mutable_server()->set_grpc_port(0);
   KT_ASSIGN_OR_RETURN(Launch launch, PrepareLaunch(std::move(config), MonotonicNs()));
   int log[2];
-  if (pipe2(log, O_CLOEXEC) != 0) return ResourceExhausted("start: no pipe for the server's log: {}", strerror(errno));
+  if (pipe2(log, O_CLOEXEC) != 0)
+    return ResourceExhausted("start: no pipe for the server's log: {}", strerror(errno));
   std::unique_ptr<ManagedServer> server(new ManagedServer);
   server->runtime_dir_ = launch.runtime_dir;
   server->pid_ = fork();

@@ -15,8 +15,10 @@ void Append(std::vector<To>& to, const From& from) {
 
 void AppendCapture(const proto::CaptureResult& capture, Trace& trace) {
   Append(trace.logits, capture.logits());
-  trace.hidden.resize(std::max<size_t>(trace.hidden.size(), static_cast<size_t>(capture.hidden_size())));
-  for (int i = 0; i < capture.hidden_size(); ++i) Append(trace.hidden[static_cast<size_t>(i)], capture.hidden(i).values());
+  trace.hidden.resize(
+      std::max<size_t>(trace.hidden.size(), static_cast<size_t>(capture.hidden_size())));
+  for (int i = 0; i < capture.hidden_size(); ++i)
+    Append(trace.hidden[static_cast<size_t>(i)], capture.hidden(i).values());
   for (const proto::LayerRouting& r : capture.routing()) {
     RoutingTrace& to = trace.routing[r.layer()];
     Append(to.ids, r.expert_ids());

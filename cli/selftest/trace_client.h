@@ -14,19 +14,19 @@
 namespace kt {
 
 struct RoutingTrace {
-  std::vector<int32_t> ids;      // [rows, k]
-  std::vector<float> weights;    // [rows, k]
-  std::vector<float> logits;     // [rows, experts]
+  std::vector<int32_t> ids;    // [rows, k]
+  std::vector<float> weights;  // [rows, k]
+  std::vector<float> logits;   // [rows, experts]
 };
 
 // Rows are the positions of the request, in order.
 struct Trace {
-  std::vector<int32_t> token_ids;                 // sampled
-  std::vector<proto::TokenLogprob> logprobs;      // of the sampled tokens
+  std::vector<int32_t> token_ids;             // sampled
+  std::vector<proto::TokenLogprob> logprobs;  // of the sampled tokens
   std::vector<proto::TokenLogprob> prompt_logprobs;
-  std::vector<float> logits;                      // [rows, vocab]
-  std::vector<std::vector<float>> hidden;         // [layers + 2][rows, hidden]
-  std::map<int, RoutingTrace> routing;            // by layer
+  std::vector<float> logits;               // [rows, vocab]
+  std::vector<std::vector<float>> hidden;  // [layers + 2][rows, hidden]
+  std::map<int, RoutingTrace> routing;     // by layer
 };
 
 class TraceClient {

@@ -21,7 +21,9 @@ class AlignedBuffer {
   uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
   template <typename T>
-  T* As() const { return reinterpret_cast<T*>(data_); }
+  T* As() const {
+    return reinterpret_cast<T*>(data_);
+  }
 
  private:
   uint8_t* data_ = nullptr;

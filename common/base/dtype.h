@@ -12,8 +12,8 @@ namespace kt {
 enum class DType { kF32, kBF16, kF16, kF8E4M3, kF8E5M2, kI64, kI32, kI16, kI8, kU8, kBool, kF64 };
 
 size_t DTypeBytes(DType dtype);
-std::string_view DTypeName(DType dtype);                       // "BF16"
-std::optional<DType> DTypeFromName(std::string_view name);     // nullopt: not a type of safetensors
+std::string_view DTypeName(DType dtype);                    // "BF16"
+std::optional<DType> DTypeFromName(std::string_view name);  // nullopt: not a type of safetensors
 
 }  // namespace kt
 

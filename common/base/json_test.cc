@@ -17,7 +17,9 @@ TEST(JsonTest, DeepNestingIsRefusedWithTheByte) {
 TEST(JsonTest, InvalidUtf8IsRefused) { EXPECT_FALSE(ParseJson("\"\xff\"").ok()); }
 
 TEST(JsonTest, TypedReadsNameFieldValueAndRange) {
-  Json json = ParseJson(R"({"a": 7, "b": "x", "c": null, "d": 2.0, "e": 1e400, "f": 18446744073709551615})").value_or(Json());
+  Json json =
+      ParseJson(R"({"a": 7, "b": "x", "c": null, "d": 2.0, "e": 1e400, "f": 18446744073709551615})")
+          .value_or(Json());
   EXPECT_FALSE(ParseJson(R"({"e": 1e400})").ok());
   json = ParseJson(R"({"a": 7, "b": "x", "c": null, "d": 2.0, "f": 18446744073709551615})").value();
   EXPECT_EQ(JsonInt(json, "a", "t").value(), 7);

@@ -14,10 +14,12 @@ template <typename R, typename... Args>
 class FunctionRef<R(Args...)> {
  public:
   template <typename F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
-  FunctionRef(F&& f)  // NOLINT(google-explicit-constructor)
+  requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
+      FunctionRef(F&& f)  // NOLINT(google-explicit-constructor)
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
-        call_([](void* object, Args... args) -> R { return (*static_cast<std::remove_reference_t<F>*>(object))(args...); }) {}
+        call_([](void* object, Args... args) -> R {
+          return (*static_cast<std::remove_reference_t<F>*>(object))(args...);
+        }) {}
   R operator()(Args... args) const { return call_(object_, args...); }
 
  private:
@@ -30,8 +32,9 @@ class Parallel {
  public:
   virtual ~Parallel() = default;
   virtual int threads() const = 0;
-  // Calls f(task, thread) once for every task in [0, tasks); thread in [0, threads()) names the caller's scratch. Returns when all are done.
-  // Which thread runs which task is not fixed, so results may not depend on it.
+  // Calls f(task, thread) once for every task in [0, tasks); thread in [0, threads()) names the
+  // caller's scratch. Returns when all are done. Which thread runs which task is not fixed, so
+  // results may not depend on it.
   virtual void Run(int tasks, FunctionRef<void(int task, int thread)> f) = 0;
 };
 

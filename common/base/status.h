@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Status helpers. A message begins with the operation or field and ends with the values; errors that a user can mend say how.
+// Status helpers. A message begins with the operation or field and ends with the values; errors
+// that a user can mend say how.
 #ifndef KT_COMMON_BASE_STATUS_H_
 #define KT_COMMON_BASE_STATUS_H_
 
@@ -15,15 +16,16 @@
 #define KT_CONCAT_INNER_(a, b) a##b
 #define KT_CONCAT_(a, b) KT_CONCAT_INNER_(a, b)
 
-#define KT_RETURN_IF_ERROR(expr)                      \
-  do {                                                \
+#define KT_RETURN_IF_ERROR(expr)                                               \
+  do {                                                                         \
     if (absl::Status kt_status_ = (expr); !kt_status_.ok()) return kt_status_; \
   } while (false)
 
 // KT_ASSIGN_OR_RETURN(auto x, F());
-#define KT_ASSIGN_OR_RETURN(lhs, expr) KT_ASSIGN_OR_RETURN_(KT_CONCAT_(kt_statusor_, __LINE__), lhs, expr)
-#define KT_ASSIGN_OR_RETURN_(tmp, lhs, expr) \
-  auto tmp = (expr);                         \
+#define KT_ASSIGN_OR_RETURN(lhs, expr) \
+  KT_ASSIGN_OR_RETURN_(KT_CONCAT_(kt_statusor_, __LINE__), lhs, expr)
+#define KT_ASSIGN_OR_RETURN_(tmp, lhs, expr)     \
+  auto tmp = (expr);                             \
   if (!tmp.ok()) return std::move(tmp).status(); \
   lhs = std::move(tmp).value()
 
@@ -34,10 +36,10 @@ absl::Status MakeStatus(absl::StatusCode code, fmt::format_string<Args...> forma
   return absl::Status(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-#define KT_STATUS_FACTORY_(Name)                                                          \
-  template <typename... Args>                                                             \
-  absl::Status Name(fmt::format_string<Args...> format, Args&&... args) {                 \
-    return MakeStatus(absl::StatusCode::k##Name, format, std::forward<Args>(args)...);    \
+#define KT_STATUS_FACTORY_(Name)                                                       \
+  template <typename... Args>                                                          \
+  absl::Status Name(fmt::format_string<Args...> format, Args&&... args) {              \
+    return MakeStatus(absl::StatusCode::k##Name, format, std::forward<Args>(args)...); \
   }
 KT_STATUS_FACTORY_(InvalidArgument)
 KT_STATUS_FACTORY_(NotFound)

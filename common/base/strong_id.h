@@ -8,7 +8,8 @@
 
 namespace kt {
 
-// An integer that names one kind of thing; kinds do not mix. using LayerId = StrongId<struct LayerIdTag>;
+// An integer that names one kind of thing; kinds do not mix. using LayerId = StrongId<struct
+// LayerIdTag>;
 template <typename Tag, typename Rep = int32_t>
 struct StrongId {
   Rep value{};

@@ -47,7 +47,8 @@ struct RingOffsets {
   explicit RingOffsets(const RingShape& s) {
     size_t tokens = static_cast<size_t>(s.tokens_max);
     rows = sizeof(RingSlot);
-    ids = Align(rows + tokens * static_cast<size_t>(s.hidden) * static_cast<size_t>(s.activation_bytes));
+    ids = Align(rows +
+                tokens * static_cast<size_t>(s.hidden) * static_cast<size_t>(s.activation_bytes));
     weights = Align(ids + tokens * static_cast<size_t>(s.top_k) * 4);
     slot_stride = Align(weights + tokens * static_cast<size_t>(s.top_k) * 4);
     result_bytes = Align(tokens * static_cast<size_t>(s.hidden) * 4);
@@ -65,12 +66,13 @@ uint8_t* SlotBase(const Segment& s, const RingOffsets& o, uint32_t sequence) {
 }
 
 RingWorkerBlock* Worker(const Segment& s, const RingOffsets& o, int worker) {
-  return reinterpret_cast<RingWorkerBlock*>(s.data() + o.workers + static_cast<size_t>(worker) * o.worker_stride);
+  return reinterpret_cast<RingWorkerBlock*>(s.data() + o.workers +
+                                            static_cast<size_t>(worker) * o.worker_stride);
 }
 
 float* Results(const Segment& s, const RingOffsets& o, int worker, uint32_t sequence) {
-  return reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(Worker(s, o, worker)) + sizeof(RingWorkerBlock) +
-                                  sequence % kRingSlots * o.result_bytes);
+  return reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(Worker(s, o, worker)) +
+                                  sizeof(RingWorkerBlock) + sequence % kRingSlots * o.result_bytes);
 }
 
 RingTask TaskAt(const Segment& s, const RingOffsets& o, uint32_t sequence) {
@@ -87,10 +89,13 @@ RingTask TaskAt(const Segment& s, const RingOffsets& o, uint32_t sequence) {
 
 absl::Status CheckRingShape(const RingShape& s) {
   auto in = [](int x, int lo, int hi) { return x >= lo && x <= hi; };
-  if (!in(s.workers, 1, kRingWorkersMax) || !in(s.tokens_max, 1, 1 << 20) || !in(s.hidden, 1, 1 << 17) || !in(s.top_k, 1, 1024) ||
+  if (!in(s.workers, 1, kRingWorkersMax) || !in(s.tokens_max, 1, 1 << 20) ||
+      !in(s.hidden, 1, 1 << 17) || !in(s.top_k, 1, 1024) ||
       (s.activation_bytes != 2 && s.activation_bytes != 4)) {
-    return InvalidArgument("expert ring: shape out of range: {} workers, {} tokens, hidden {}, top-k {}, {} bytes an activation",
-                           s.workers, s.tokens_max, s.hidden, s.top_k, s.activation_bytes);
+    return InvalidArgument(
+        "expert ring: shape out of range: {} workers, {} tokens, hidden {}, top-k {}, {} bytes an "
+        "activation",
+        s.workers, s.tokens_max, s.hidden, s.top_k, s.activation_bytes);
   }
   return absl::OkStatus();
 }
@@ -98,17 +103,21 @@ absl::Status CheckRingShape(const RingShape& s) {
 size_t RingBytes(const RingShape& shape) { return RingOffsets(shape).total; }
 
 absl::StatusOr<RingShape> ReadRingShape(const uint8_t* data, size_t bytes) {
-  if (bytes < sizeof(RingHeader)) return DataLoss("expert ring: segment of {} bytes is too small for a header", bytes);
+  if (bytes < sizeof(RingHeader))
+    return DataLoss("expert ring: segment of {} bytes is too small for a header", bytes);
   const auto* h = reinterpret_cast<const RingHeader*>(data);
-  if (h->magic != kRingMagic) return DataLoss("expert ring: magic {:#x}, expected {:#x}", h->magic, kRingMagic);
+  if (h->magic != kRingMagic)
+    return DataLoss("expert ring: magic {:#x}, expected {:#x}", h->magic, kRingMagic);
   if (h->version != kRingVersion || h->slots != kRingSlots) {
-    return FailedPrecondition("expert ring: layout version {} with {} slots, this build has {} with {}", h->version, h->slots, kRingVersion,
-                              kRingSlots);
+    return FailedPrecondition(
+        "expert ring: layout version {} with {} slots, this build has {} with {}", h->version,
+        h->slots, kRingVersion, kRingSlots);
   }
   RingShape shape{h->workers, h->tokens_max, h->hidden, h->top_k, h->activation_bytes};
   KT_RETURN_IF_ERROR(CheckRingShape(shape));
   if (RingBytes(shape) != h->bytes || h->bytes > bytes) {
-    return DataLoss("expert ring: header says {} bytes, its shape needs {} and the segment has {}", h->bytes, RingBytes(shape), bytes);
+    return DataLoss("expert ring: header says {} bytes, its shape needs {} and the segment has {}",
+                    h->bytes, RingBytes(shape), bytes);
   }
   return shape;
 }
@@ -118,13 +127,16 @@ absl::StatusOr<RingShape> ReadRingShape(const uint8_t* data, size_t bytes) {
 RingHost::RingHost(Segment segment, const RingShape& shape, RingWaitPolicy policy)
     : segment_(std::move(segment)), shape_(shape), policy_(policy) {}
 
-absl::StatusOr<RingHost> RingHost::Create(Segment segment, const RingShape& shape, RingWaitPolicy policy) {
+absl::StatusOr<RingHost> RingHost::Create(Segment segment, const RingShape& shape,
+                                          RingWaitPolicy policy) {
   KT_RETURN_IF_ERROR(CheckRingShape(shape));
   if (segment.size() < RingBytes(shape)) {
-    return InvalidArgument("expert ring: segment has {} bytes, {} needed", segment.size(), RingBytes(shape));
+    return InvalidArgument("expert ring: segment has {} bytes, {} needed", segment.size(),
+                           RingBytes(shape));
   }
   RingHeader* h = Header(segment);
-  if (h->magic != 0) return FailedPrecondition("expert ring: the segment is in use by another ring");
+  if (h->magic != 0)
+    return FailedPrecondition("expert ring: the segment is in use by another ring");
   h->version = kRingVersion;
   h->bytes = RingBytes(shape);
   h->workers = shape.workers;
@@ -160,15 +172,20 @@ absl::Status RingHost::Wait(uint32_t sequence, int64_t timeout_us) {
   for (int w = 0; w < shape_.workers; ++w) {
     RingWorkerBlock* block = Worker(segment_, o, w);
     FutexEvent& done = block->completion[sequence % kRingSlots];
-    // The word holds the slot's previous sequence until the answer comes; Abort wakes us by setting it.
+    // The word holds the slot's previous sequence until the answer comes; Abort wakes us by setting
+    // it.
     for (uint32_t seen = done.Load(); seen != sequence; seen = done.Load()) {
-      if (seen == kRingAbort) return Aborted("expert ring: ended while task {} was on its way", sequence);
+      if (seen == kRingAbort)
+        return Aborted("expert ring: ended while task {} was on its way", sequence);
       int64_t left = deadline - NowUs();
-      if (left <= 0) return DeadlineExceeded("expert ring: worker {} did not answer task {} within {} ms", w, sequence, timeout_us / 1000);
+      if (left <= 0)
+        return DeadlineExceeded("expert ring: worker {} did not answer task {} within {} ms", w,
+                                sequence, timeout_us / 1000);
       done.WaitWhile(seen, policy_.spin_us, left);
     }
     if (block->status[sequence % kRingSlots] != 0) {
-      return Unavailable("expert ring: worker {} failed task {} with code {}", w, sequence, block->status[sequence % kRingSlots]);
+      return Unavailable("expert ring: worker {} failed task {} with code {}", w, sequence,
+                         block->status[sequence % kRingSlots]);
     }
   }
   return absl::OkStatus();
@@ -194,7 +211,8 @@ RingWorker::RingWorker(Segment segment, const RingShape& shape, int worker, Ring
 absl::StatusOr<RingWorker> RingWorker::Attach(Segment segment, int worker, RingWaitPolicy policy) {
   KT_ASSIGN_OR_RETURN(RingShape shape, ReadRingShape(segment.data(), segment.size()));
   if (worker < 0 || worker >= shape.workers) {
-    return InvalidArgument("expert ring: worker {} attached to a ring of {} workers", worker, shape.workers);
+    return InvalidArgument("expert ring: worker {} attached to a ring of {} workers", worker,
+                           shape.workers);
   }
   return RingWorker(std::move(segment), shape, worker, policy);
 }
@@ -211,15 +229,21 @@ absl::StatusOr<std::optional<RingTask>> RingWorker::Next(int64_t timeout_us) {
     rung = h->doorbell.WaitWhile(done_, spin_us, left);
   }
   if (rung == kRingAbort) return Aborted("expert ring: ended by the host");
-  if (rung - done_ > kRingSlots) return DataLoss("expert ring: doorbell jumped from {} to {}", done_, rung);
+  if (rung - done_ > kRingSlots)
+    return DataLoss("expert ring: doorbell jumped from {} to {}", done_, rung);
   uint32_t sequence = done_ + 1;
   RingOffsets o(shape_);
   // Copied once: the host must not be able to change what was checked.
   const auto* shared = reinterpret_cast<const volatile RingSlot*>(SlotBase(segment_, o, sequence));
-  struct { uint32_t sequence; int32_t layer, tokens; } slot{shared->sequence, shared->layer, shared->tokens};
-  if (slot.sequence != sequence || slot.tokens < 1 || slot.tokens > shape_.tokens_max || slot.layer < 0) {
-    return DataLoss("expert ring: slot of task {} holds sequence {}, layer {}, {} tokens (at most {})", sequence, slot.sequence, slot.layer,
-                    slot.tokens, shape_.tokens_max);
+  struct {
+    uint32_t sequence;
+    int32_t layer, tokens;
+  } slot{shared->sequence, shared->layer, shared->tokens};
+  if (slot.sequence != sequence || slot.tokens < 1 || slot.tokens > shape_.tokens_max ||
+      slot.layer < 0) {
+    return DataLoss(
+        "expert ring: slot of task {} holds sequence {}, layer {}, {} tokens (at most {})",
+        sequence, slot.sequence, slot.layer, slot.tokens, shape_.tokens_max);
   }
   RingTask task = TaskAt(segment_, o, sequence);
   task.layer = slot.layer;

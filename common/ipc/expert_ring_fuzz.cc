@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Input: the bytes of a segment. Nothing in them may make a worker read or write outside the mapping.
+// Input: the bytes of a segment. Nothing in them may make a worker read or write outside the
+// mapping.
 #include <cstring>
 
 #include "common/ipc/expert_ring.h"
@@ -17,7 +18,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const kt::RingTask& t = **task;
     size_t row = static_cast<size_t>(worker->shape().hidden);
     std::memset(t.results, 0, static_cast<size_t>(t.tokens) * row * 4);
-    volatile uint8_t last = static_cast<uint8_t*>(t.rows)[static_cast<size_t>(t.tokens) * row * static_cast<size_t>(worker->shape().activation_bytes) - 1];
+    volatile uint8_t last =
+        static_cast<uint8_t*>(t.rows)[static_cast<size_t>(t.tokens) * row *
+                                          static_cast<size_t>(worker->shape().activation_bytes) -
+                                      1];
     (void)last;
     worker->Complete(t, absl::StatusCode::kOk);
   }

@@ -15,9 +15,12 @@
 namespace kt {
 namespace {
 
-constexpr RingShape kShape{.workers = 2, .tokens_max = 5, .hidden = 24, .top_k = 3, .activation_bytes = 4};
+constexpr RingShape kShape{
+    .workers = 2, .tokens_max = 5, .hidden = 24, .top_k = 3, .activation_bytes = 4};
 
-Segment Same(const Segment& s) { return Segment::FromFd(fcntl(s.fd(), F_DUPFD_CLOEXEC, 0), s.size()).value(); }
+Segment Same(const Segment& s) {
+  return Segment::FromFd(fcntl(s.fd(), F_DUPFD_CLOEXEC, 0), s.size()).value();
+}
 
 // Answers every task with rows * (worker + 1) + layer until the ring ends.
 void Serve(RingWorker worker, int index) {
@@ -26,7 +29,8 @@ void Serve(RingWorker worker, int index) {
     if (!task.ok() || !task->has_value()) return;
     const RingTask& t = **task;
     for (int i = 0; i < t.tokens * worker.shape().hidden; ++i) {
-      t.results[i] = static_cast<const float*>(t.rows)[i] * static_cast<float>(index + 1) + static_cast<float>(t.layer);
+      t.results[i] = static_cast<const float*>(t.rows)[i] * static_cast<float>(index + 1) +
+                     static_cast<float>(t.layer);
     }
     worker.Complete(t, absl::StatusCode::kOk);
   }
@@ -40,12 +44,15 @@ class ExpertRingTest : public ::testing::Test {
 
   void Exchange(int layer, int tokens) {
     RingTask task = host_.Next();
-    for (int i = 0; i < tokens * kShape.hidden; ++i) static_cast<float*>(task.rows)[i] = static_cast<float>(i + layer);
+    for (int i = 0; i < tokens * kShape.hidden; ++i)
+      static_cast<float*>(task.rows)[i] = static_cast<float>(i + layer);
     uint32_t sequence = host_.Submit(layer, tokens);
     ASSERT_EQ(Message(host_.Wait(sequence, 10'000'000)), "");
     for (int w = 0; w < kShape.workers; ++w) {
       for (int i = 0; i < tokens * kShape.hidden; ++i) {
-        ASSERT_EQ(host_.results(w, sequence)[i], static_cast<float>(i + layer) * static_cast<float>(w + 1) + static_cast<float>(layer));
+        ASSERT_EQ(
+            host_.results(w, sequence)[i],
+            static_cast<float>(i + layer) * static_cast<float>(w + 1) + static_cast<float>(layer));
       }
     }
   }
@@ -112,14 +119,17 @@ TEST_F(ExpertRingTest, AnErrorOfAWorkerReachesTheHost) {
   RingWorker a = Attach(0), b = Attach(1);
   host_.Next();
   uint32_t sequence = host_.Submit(0, 1);
-  for (RingWorker* w : {&a, &b}) w->Complete(*w->Next(1'000'000).value(), w == &b ? absl::StatusCode::kInternal : absl::StatusCode::kOk);
+  for (RingWorker* w : {&a, &b})
+    w->Complete(*w->Next(1'000'000).value(),
+                w == &b ? absl::StatusCode::kInternal : absl::StatusCode::kOk);
   EXPECT_EQ(host_.Wait(sequence, 1'000'000).code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(ExpertRingTest, ADoorbellOrSlotThatIsWrongIsRefused) {
   RingWorker worker = Attach(0);
   std::mt19937 rng(7);
-  for (int i = 0; i < 200; ++i) {  // the header's counters and the first slot's descriptor, overwritten at random
+  for (int i = 0; i < 200;
+       ++i) {  // the header's counters and the first slot's descriptor, overwritten at random
     for (int n = 0; n < 8; ++n) segment_.data()[64 + rng() % 200] = static_cast<uint8_t>(rng());
     auto task = worker.Next(0);
     if (task.ok() && task->has_value()) {

@@ -15,7 +15,8 @@ namespace kt {
 namespace {
 
 constexpr int kBacklog = 64;
-constexpr size_t kForeignFdsMax = 16;  // descriptors of one packet that we receive only to close them
+constexpr size_t kForeignFdsMax =
+    16;  // descriptors of one packet that we receive only to close them
 
 absl::StatusOr<sockaddr_un> UnixAddress(const std::string& path) {
   sockaddr_un address{};
@@ -45,13 +46,14 @@ std::vector<UniqueFd> TakeDescriptors(msghdr& message) {
 }  // namespace
 
 absl::StatusOr<UniqueFd> ListenAtPath(const std::string& path) {
-  // Moved into place when it listens already: whoever finds it and is refused knows that its owner is dead.
+  // Moved into place when it listens already: whoever finds it and is refused knows that its owner
+  // is dead.
   std::string unfinished = path + ".new";
   KT_ASSIGN_OR_RETURN(sockaddr_un address, UnixAddress(unfinished));
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return Internal("socket {}: {}", path, strerror(errno));
-  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 || listen(fd.get(), kBacklog) != 0 ||
-      rename(unfinished.c_str(), path.c_str()) != 0) {
+  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
+      listen(fd.get(), kBacklog) != 0 || rename(unfinished.c_str(), path.c_str()) != 0) {
     return FailedPrecondition("socket {}: cannot be created: {}", path, strerror(errno));
   }
   return fd;
@@ -63,8 +65,8 @@ absl::StatusOr<UniqueFd> ConnectToPath(const std::string& path) {
   if (!fd.valid()) return Internal("socket {}: {}", path, strerror(errno));
   if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     bool nobody = errno == ECONNREFUSED || errno == ENOENT;
-    return MakeStatus(nobody ? absl::StatusCode::kUnavailable : absl::StatusCode::kInternal, "socket {}: cannot connect: {}", path,
-                      strerror(errno));
+    return MakeStatus(nobody ? absl::StatusCode::kUnavailable : absl::StatusCode::kInternal,
+                      "socket {}: cannot connect: {}", path, strerror(errno));
   }
   return fd;
 }

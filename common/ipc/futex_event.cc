@@ -26,7 +26,8 @@ int64_t NowUs() {
 }
 
 void FutexEvent::Set(uint32_t x) {
-  // Sequentially consistent with the sleeper's increment and re-check: either we see the sleeper or it sees our value.
+  // Sequentially consistent with the sleeper's increment and re-check: either we see the sleeper or
+  // it sees our value.
   value.store(x, std::memory_order_seq_cst);
   if (sleepers.load(std::memory_order_seq_cst) != 0) Futex(&value, FUTEX_WAKE, INT_MAX, nullptr);
 }

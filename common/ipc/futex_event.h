@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A 32-bit word in shared memory that one side advances and the other waits for: spin for a bounded time, then sleep on a futex.
+// A 32-bit word in shared memory that one side advances and the other waits for: spin for a bounded
+// time, then sleep on a futex.
 #ifndef KT_COMMON_IPC_FUTEX_EVENT_H_
 #define KT_COMMON_IPC_FUTEX_EVENT_H_
 
@@ -8,8 +9,9 @@
 
 namespace kt {
 
-// Lives in zeroed shared memory. `value` carries the protocol's meaning; `sleepers` tells the writer whether a wake-up call is owed.
-// Writers: Set. Waiters: WaitWhile. Any number of both; acquire/release only, so data written before Set is visible after WaitWhile.
+// Lives in zeroed shared memory. `value` carries the protocol's meaning; `sleepers` tells the
+// writer whether a wake-up call is owed. Writers: Set. Waiters: WaitWhile. Any number of both;
+// acquire/release only, so data written before Set is visible after WaitWhile.
 struct alignas(64) FutexEvent {
   std::atomic<uint32_t> value;
   std::atomic<uint32_t> sleepers;
@@ -17,7 +19,8 @@ struct alignas(64) FutexEvent {
   uint32_t Load() const { return value.load(std::memory_order_acquire); }
   // Stores `x` and wakes all sleepers, if there are any.
   void Set(uint32_t x);
-  // Returns the value as soon as it differs from `old`, or `old` after the time: first spins spin_us, then sleeps. timeout_us < 0: for ever.
+  // Returns the value as soon as it differs from `old`, or `old` after the time: first spins
+  // spin_us, then sleeps. timeout_us < 0: for ever.
   uint32_t WaitWhile(uint32_t old, int64_t spin_us, int64_t timeout_us);
 };
 static_assert(sizeof(FutexEvent) == 64 && std::atomic<uint32_t>::is_always_lock_free);

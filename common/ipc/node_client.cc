@@ -36,21 +36,27 @@ absl::StatusOr<NodeClient> NodeClient::Connect(const std::string& socket_path) {
   return NodeClient(std::move(socket));
 }
 
-absl::StatusOr<NodeClient::Reply> NodeClient::Call(NodeOp op, const std::string& name, size_t bytes) {
+absl::StatusOr<NodeClient::Reply> NodeClient::Call(NodeOp op, const std::string& name,
+                                                   size_t bytes) {
   NodeRequest request;
   if (name.size() >= kNodeNameBytes) {
-    return InvalidArgument("node: name {} has {} bytes, at most {} are possible", name, name.size(), kNodeNameBytes - 1);
+    return InvalidArgument("node: name {} has {} bytes, at most {} are possible", name, name.size(),
+                           kNodeNameBytes - 1);
   }
   request.op = static_cast<uint16_t>(op);
   request.bytes = bytes;
   std::memcpy(request.name, name.data(), name.size());
-  KT_RETURN_IF_ERROR(SendPacket(socket_.get(), {reinterpret_cast<const char*>(&request), sizeof(request)}));
+  KT_RETURN_IF_ERROR(
+      SendPacket(socket_.get(), {reinterpret_cast<const char*>(&request), sizeof(request)}));
 
-  KT_ASSIGN_OR_RETURN(Packet packet, ReceivePacket(socket_.get(), sizeof(NodeReply) + kNodeTextBytesMax));
+  KT_ASSIGN_OR_RETURN(Packet packet,
+                      ReceivePacket(socket_.get(), sizeof(NodeReply) + kNodeTextBytesMax));
   NodeReply reply;
-  if (packet.data.size() < sizeof(reply)) return Internal("node: a reply of {} bytes", packet.data.size());
+  if (packet.data.size() < sizeof(reply))
+    return Internal("node: a reply of {} bytes", packet.data.size());
   std::memcpy(&reply, packet.data.data(), sizeof(reply));
-  if (reply.magic != kNodeMagic || reply.version != kNodeVersion || reply.text_bytes != packet.data.size() - sizeof(reply)) {
+  if (reply.magic != kNodeMagic || reply.version != kNodeVersion ||
+      reply.text_bytes != packet.data.size() - sizeof(reply)) {
     return Internal("node: a reply that is not of protocol version {}", kNodeVersion);
   }
   std::string text = packet.data.substr(sizeof(reply));
@@ -63,12 +69,15 @@ absl::StatusOr<Segment> NodeClient::GetSegment(const std::string& name, size_t b
   if (!reply.fd.valid()) return Internal("node: no descriptor for segment {}", name);
   if (int error = Allocate(reply.fd.get(), reply.bytes); error != 0) {
     (void)DropSegment(name);  // gives the pages back; what counts is the error below
-    return ResourceExhausted("segment {}: no memory for {} bytes: {}", name, reply.bytes, strerror(error));
+    return ResourceExhausted("segment {}: no memory for {} bytes: {}", name, reply.bytes,
+                             strerror(error));
   }
   return Segment::FromFd(reply.fd.Release(), reply.bytes);
 }
 
-absl::Status NodeClient::DropSegment(const std::string& name) { return Call(NodeOp::kDrop, name, 0).status(); }
+absl::Status NodeClient::DropSegment(const std::string& name) {
+  return Call(NodeOp::kDrop, name, 0).status();
+}
 
 absl::StatusOr<std::string> NodeClient::SegmentsJson() {
   KT_ASSIGN_OR_RETURN(Reply reply, Call(NodeOp::kList, "", 0));
@@ -80,6 +89,8 @@ absl::StatusOr<std::string> NodeClient::ProcessesJson() {
   return reply.text;
 }
 
-absl::Status NodeClient::KillProcess(const std::string& name) { return Call(NodeOp::kKill, name, 0).status(); }
+absl::Status NodeClient::KillProcess(const std::string& name) {
+  return Call(NodeOp::kKill, name, 0).status();
+}
 
 }  // namespace kt

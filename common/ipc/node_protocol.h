@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kt-node and its clients say over runtime_dir/node.sock (SOCK_SEQPACKET): one request packet, one reply packet, in turn, in
-// host byte order, for both ends are on one machine. The node answers only its own user and closes the connection on anything else.
+// What kt-node and its clients say over runtime_dir/node.sock (SOCK_SEQPACKET): one request packet,
+// one reply packet, in turn, in host byte order, for both ends are on one machine. The node answers
+// only its own user and closes the connection on anything else.
 #ifndef KT_COMMON_IPC_NODE_PROTOCOL_H_
 #define KT_COMMON_IPC_NODE_PROTOCOL_H_
 
@@ -16,11 +17,12 @@ inline constexpr size_t kNodeNameBytes = 104;
 inline constexpr size_t kNodeTextBytesMax = 60 << 10;
 
 enum class NodeOp : uint16_t {
-  kGetOrCreate = 1,  // name, bytes → descriptor of a size-sealed memfd of that many bytes (whole pages), perhaps not allocated yet
+  kGetOrCreate = 1,  // name, bytes → descriptor of a size-sealed memfd of that many bytes (whole
+                     // pages), perhaps not allocated yet
   kDrop = 2,         // name; the node forgets the segment, those who map it keep it
   kList = 3,         // → text: JSON {"segments": [{"name", "bytes"}]}
   kProcesses = 4,    // → text: JSON, see NodeClient::ProcessesJson
-  kKill = 5,         // name of a process; SIGKILL to its group, then it is restarted as after any death
+  kKill = 5,  // name of a process; SIGKILL to its group, then it is restarted as after any death
 };
 
 struct NodeRequest {

@@ -25,7 +25,9 @@ Segment::~Segment() {
 }
 
 Segment::Segment(Segment&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : fd_(std::exchange(other.fd_, -1)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
 
 Segment& Segment::operator=(Segment&& other) noexcept {
   std::swap(fd_, other.fd_);
@@ -37,11 +39,14 @@ Segment& Segment::operator=(Segment&& other) noexcept {
 absl::StatusOr<Segment> Segment::Create(const std::string& name, size_t bytes) {
   bytes = (bytes + kPage - 1) / kPage * kPage;
   int fd = memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return ResourceExhausted("segment {}: memfd_create failed: {}", name, strerror(errno));
+  if (fd < 0)
+    return ResourceExhausted("segment {}: memfd_create failed: {}", name, strerror(errno));
   if (int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes)); error != 0) {
     close(fd);
-    return ResourceExhausted("segment {}: no memory for {} bytes ({}); lower what the message's name stands for or free memory", name,
-                             bytes, strerror(error));
+    return ResourceExhausted(
+        "segment {}: no memory for {} bytes ({}); lower what the message's name stands for or free "
+        "memory",
+        name, bytes, strerror(error));
   }
   if (fcntl(fd, F_ADD_SEALS, kSizeSeals) != 0) {
     int error = errno;
@@ -52,7 +57,7 @@ absl::StatusOr<Segment> Segment::Create(const std::string& name, size_t bytes) {
 }
 
 absl::StatusOr<Segment> Segment::FromFd(int fd, size_t bytes_min) {
-  struct stat st{};
+  struct stat st {};
   int seals = fcntl(fd, F_GET_SEALS);
   if (fstat(fd, &st) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     close(fd);

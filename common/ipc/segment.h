@@ -10,9 +10,10 @@
 
 namespace kt {
 
-// Shared memory as a memfd: no name in any file system, gone with its last holder. Allocated in full before it is mapped, so that
-// exhaustion is an error here and never SIGBUS later; size-sealed, so that no peer can truncate it under a reader.
-// Movable; unmaps and closes when destroyed. The mapping is shared and writable.
+// Shared memory as a memfd: no name in any file system, gone with its last holder. Allocated in
+// full before it is mapped, so that exhaustion is an error here and never SIGBUS later;
+// size-sealed, so that no peer can truncate it under a reader. Movable; unmaps and closes when
+// destroyed. The mapping is shared and writable.
 class Segment {
  public:
   Segment() = default;
@@ -20,9 +21,11 @@ class Segment {
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&& other) noexcept;
 
-  // ResourceExhausted: no memory for it, with the bytes asked for. `bytes` is rounded up to whole pages.
+  // ResourceExhausted: no memory for it, with the bytes asked for. `bytes` is rounded up to whole
+  // pages.
   static absl::StatusOr<Segment> Create(const std::string& name, size_t bytes);
-  // Takes over `fd` (closed on error too). FailedPrecondition: not size-sealed; InvalidArgument: smaller than bytes_min.
+  // Takes over `fd` (closed on error too). FailedPrecondition: not size-sealed; InvalidArgument:
+  // smaller than bytes_min.
   static absl::StatusOr<Segment> FromFd(int fd, size_t bytes_min);
 
   uint8_t* data() const { return data_; }

@@ -28,7 +28,8 @@ Placement UniformPlacement(const ModelConfig& config, int experts_per_layer) {
   Placement placement;
   placement.device.resize(config.layers.size());
   for (size_t l = 0; l < placement.device.size(); ++l) {
-    placement.device[l].resize(static_cast<size_t>(std::min(experts_per_layer, NumExperts(config, l))));
+    placement.device[l].resize(
+        static_cast<size_t>(std::min(experts_per_layer, NumExperts(config, l))));
     std::iota(placement.device[l].begin(), placement.device[l].end(), 0);
   }
   return placement;

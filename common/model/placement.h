@@ -19,7 +19,8 @@ struct Placement {
   std::vector<std::vector<int>> CpuExperts(const ModelConfig& config) const;
 };
 
-// The same number of residents in every MoE layer, experts 0 to n - 1; more than a layer has means all of them.
+// The same number of residents in every MoE layer, experts 0 to n - 1; more than a layer has means
+// all of them.
 Placement UniformPlacement(const ModelConfig& config, int experts_per_layer);
 
 }  // namespace kt

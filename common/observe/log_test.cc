@@ -55,7 +55,8 @@ TEST(LogTest, LastSentenceGoesToTheNode) {
   unsetenv("KT_ERROR_FD");
   char buffer[200];
   ssize_t count = read(fds[0], buffer, sizeof(buffer));
-  EXPECT_EQ(std::string(buffer, static_cast<size_t>(count)), "config.json: hidden_size is missingno memory");
+  EXPECT_EQ(std::string(buffer, static_cast<size_t>(count)),
+            "config.json: hidden_size is missingno memory");
   close(fds[0]);
   close(fds[1]);
 }

@@ -19,9 +19,12 @@ using prometheus::Family;
 using prometheus::Gauge;
 using prometheus::Histogram;
 
-const Histogram::BucketBoundaries kFirstTokenSeconds = {0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160};
-const Histogram::BucketBoundaries kTokenSeconds = {0.002, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.4, 0.8, 2, 5};
-const Histogram::BucketBoundaries kRequestSeconds = {0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640, 1280};
+const Histogram::BucketBoundaries kFirstTokenSeconds = {0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
+                                                        2.5,  5,     10,   20,  40,   80,  160};
+const Histogram::BucketBoundaries kTokenSeconds = {0.002, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08,
+                                                   0.1,   0.15,  0.2,  0.4,  0.8,  2,    5};
+const Histogram::BucketBoundaries kRequestSeconds = {0.1, 0.25, 0.5, 1,   2.5, 5,   10,
+                                                     20,  40,   80,  160, 320, 640, 1280};
 
 }  // namespace
 
@@ -32,10 +35,13 @@ struct Metrics::State {
     return prometheus::BuildGauge().Name(name).Help(help).Labels(labels).Register(registry).Add({});
   }
   Counter& NewCounter(const char* name, const char* help) {
-    return prometheus::BuildCounter().Name(name).Help(help).Labels(labels).Register(registry).Add({});
+    return prometheus::BuildCounter().Name(name).Help(help).Labels(labels).Register(registry).Add(
+        {});
   }
-  Histogram& NewHistogram(const char* name, const char* help, const Histogram::BucketBoundaries& bounds) {
-    return prometheus::BuildHistogram().Name(name).Help(help).Labels(labels).Register(registry).Add({}, bounds);
+  Histogram& NewHistogram(const char* name, const char* help,
+                          const Histogram::BucketBoundaries& bounds) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Labels(labels).Register(registry).Add(
+        {}, bounds);
   }
   Family<Gauge>& NewGauges(const char* name, const char* help) {
     return prometheus::BuildGauge().Name(name).Help(help).Labels(labels).Register(registry);
@@ -53,24 +59,38 @@ struct Metrics::State {
   Gauge& kv_blocks_used = NewGauge("kt:kv_blocks_used", "Cache blocks in use.");
   Gauge& kv_blocks_total = NewGauge("kt:kv_blocks_total", "Cache blocks.");
   Gauge& throughput = NewGauge("kt:gen_throughput", "Generated tokens per second.");
-  Gauge& cache_hit_rate = NewGauge("kt:cache_hit_rate", "Share of prompt tokens found in the prefix cache, 0 to 1.");
-  Gauge& retracted = NewGauge("kt:num_retracted_reqs", "Preempted requests that wait to run again.");
-  Gauge& degraded = NewGauge("kt:degraded", "1 while the runtime serves with less than it was started with.");
-  Gauge& warnings = NewGauge("kt:warnings", "Standing warnings; GET /health?verbose=1 has their text.");
-  Gauge& expert_wait_share = NewGauge("kt:expert_wait_share", "Share of step time spent waiting on expert workers, 0 to 1.");
+  Gauge& cache_hit_rate =
+      NewGauge("kt:cache_hit_rate", "Share of prompt tokens found in the prefix cache, 0 to 1.");
+  Gauge& retracted =
+      NewGauge("kt:num_retracted_reqs", "Preempted requests that wait to run again.");
+  Gauge& degraded =
+      NewGauge("kt:degraded", "1 while the runtime serves with less than it was started with.");
+  Gauge& warnings =
+      NewGauge("kt:warnings", "Standing warnings; GET /health?verbose=1 has their text.");
+  Gauge& expert_wait_share = NewGauge(
+      "kt:expert_wait_share", "Share of step time spent waiting on expert workers, 0 to 1.");
   Gauge& connections = NewGauge("kt:http_connections", "Open HTTP connections.");
   Counter& requests = NewCounter("kt:num_requests_total", "API calls started.");
-  Counter& aborted = NewCounter("kt:num_aborted_requests_total", "API calls ended before their answer was complete.");
-  Counter& disconnects = NewCounter("kt:client_disconnects_total", "API calls ended because the client went away or read too slowly.");
-  Counter& prompt_tokens = NewCounter("kt:prompt_tokens_total", "Prompt tokens of admitted requests.");
+  Counter& aborted = NewCounter("kt:num_aborted_requests_total",
+                                "API calls ended before their answer was complete.");
+  Counter& disconnects =
+      NewCounter("kt:client_disconnects_total",
+                 "API calls ended because the client went away or read too slowly.");
+  Counter& prompt_tokens =
+      NewCounter("kt:prompt_tokens_total", "Prompt tokens of admitted requests.");
   Counter& generation_tokens = NewCounter("kt:generation_tokens_total", "Generated tokens.");
-  Counter& cached_tokens = NewCounter("kt:cached_tokens_total", "Prompt tokens found in the prefix cache.");
-  Histogram& first_token = NewHistogram("kt:time_to_first_token_seconds", "From the request to its first token.", kFirstTokenSeconds);
-  Histogram& token = NewHistogram("kt:inter_token_latency_seconds", "Between two tokens of a choice.", kTokenSeconds);
-  Histogram& request = NewHistogram("kt:e2e_request_latency_seconds", "From the request to its last token.", kRequestSeconds);
+  Counter& cached_tokens =
+      NewCounter("kt:cached_tokens_total", "Prompt tokens found in the prefix cache.");
+  Histogram& first_token = NewHistogram("kt:time_to_first_token_seconds",
+                                        "From the request to its first token.", kFirstTokenSeconds);
+  Histogram& token = NewHistogram("kt:inter_token_latency_seconds",
+                                  "Between two tokens of a choice.", kTokenSeconds);
+  Histogram& request = NewHistogram("kt:e2e_request_latency_seconds",
+                                    "From the request to its last token.", kRequestSeconds);
   Family<Gauge>& worker_up = NewGauges("kt:worker_up", "1 while the worker serves.");
   Family<Gauge>& worker_threads = NewGauges("kt:worker_threads", "Compute threads of the worker.");
-  Family<Gauge>& worker_restarts = NewGauges("kt:worker_restarts", "Times the worker was started again.");
+  Family<Gauge>& worker_restarts =
+      NewGauges("kt:worker_restarts", "Times the worker was started again.");
   Family<Gauge>& warning_text = NewGauges("kt:warning_info", "1 for each standing warning.");
 
   struct WorkerGauges {
@@ -102,9 +122,15 @@ void Metrics::RequestEnded(double seconds, bool aborted) {
 void Metrics::ClientDisconnected() { state_->disconnects.Increment(); }
 void Metrics::ConnectionOpened() { state_->connections.Increment(); }
 void Metrics::ConnectionClosed() { state_->connections.Decrement(); }
-void Metrics::AddPromptTokens(int64_t tokens) { state_->prompt_tokens.Increment(static_cast<double>(tokens)); }
-void Metrics::AddGenerationTokens(int64_t tokens) { state_->generation_tokens.Increment(static_cast<double>(tokens)); }
-void Metrics::AddCachedTokens(int64_t tokens) { state_->cached_tokens.Increment(static_cast<double>(tokens)); }
+void Metrics::AddPromptTokens(int64_t tokens) {
+  state_->prompt_tokens.Increment(static_cast<double>(tokens));
+}
+void Metrics::AddGenerationTokens(int64_t tokens) {
+  state_->generation_tokens.Increment(static_cast<double>(tokens));
+}
+void Metrics::AddCachedTokens(int64_t tokens) {
+  state_->cached_tokens.Increment(static_cast<double>(tokens));
+}
 void Metrics::ObserveTimeToFirstToken(double seconds) { state_->first_token.Observe(seconds); }
 void Metrics::ObserveInterTokenLatency(double seconds) { state_->token.Observe(seconds); }
 
@@ -113,7 +139,8 @@ void Metrics::SetScheduler(const SchedulerFigures& f) {
   state_->queued.Set(f.queued_requests);
   state_->used_tokens.Set(f.used_tokens);
   state_->max_total_tokens.Set(f.max_total_tokens);
-  state_->token_usage.Set(f.max_total_tokens > 0 ? static_cast<double>(f.used_tokens) / f.max_total_tokens : 0);
+  state_->token_usage.Set(
+      f.max_total_tokens > 0 ? static_cast<double>(f.used_tokens) / f.max_total_tokens : 0);
   state_->kv_blocks_used.Set(f.kv_blocks_used);
   state_->kv_blocks_total.Set(f.kv_blocks_total);
   state_->throughput.Set(f.generation_tokens_per_second);
@@ -123,7 +150,8 @@ void Metrics::SetScheduler(const SchedulerFigures& f) {
 
 void Metrics::SetWorker(const WorkerFigures& worker) {
   std::lock_guard lock(state_->mutex);
-  prometheus::Labels labels = {{"worker", worker.name}, {"numa_node", std::to_string(worker.numa_node)}};
+  prometheus::Labels labels = {{"worker", worker.name},
+                               {"numa_node", std::to_string(worker.numa_node)}};
   auto it = state_->workers.find(worker.name);
   if (it != state_->workers.end() && it->second.labels != labels) {
     state_->worker_up.Remove(it->second.up);
@@ -133,7 +161,8 @@ void Metrics::SetWorker(const WorkerFigures& worker) {
     it = state_->workers.end();
   }
   if (it == state_->workers.end()) {
-    State::WorkerGauges gauges = {labels, &state_->worker_up.Add(labels), &state_->worker_threads.Add(labels),
+    State::WorkerGauges gauges = {labels, &state_->worker_up.Add(labels),
+                                  &state_->worker_threads.Add(labels),
                                   &state_->worker_restarts.Add(labels)};
     it = state_->workers.emplace(worker.name, gauges).first;
   }
@@ -152,13 +181,16 @@ void Metrics::SetWarnings(const std::vector<std::string>& warnings) {
     Gauge* gauge = &state_->warning_text.Add({{"warning", text}});
     gauge->Set(1);
     auto& all = state_->warning_gauges;
-    if (std::find(all.begin(), all.end(), gauge) == all.end()) all.push_back(gauge);  // the same text twice is one gauge
+    if (std::find(all.begin(), all.end(), gauge) == all.end())
+      all.push_back(gauge);  // the same text twice is one gauge
   }
   state_->warnings.Set(static_cast<double>(warnings.size()));
 }
 
 void Metrics::SetExpertWaitShare(double share) { state_->expert_wait_share.Set(share); }
 
-std::string Metrics::Serialize() const { return prometheus::TextSerializer().Serialize(state_->registry.Collect()); }
+std::string Metrics::Serialize() const {
+  return prometheus::TextSerializer().Serialize(state_->registry.Collect());
+}
 
 }  // namespace kt::metrics

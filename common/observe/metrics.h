@@ -17,8 +17,8 @@ namespace kt::metrics {
 struct SchedulerFigures {
   int running_requests = 0;
   int queued_requests = 0;
-  int used_tokens = 0;         // tokens with a cache slot
-  int max_total_tokens = 0;    // cache slots
+  int used_tokens = 0;       // tokens with a cache slot
+  int max_total_tokens = 0;  // cache slots
   int kv_blocks_used = 0;
   int kv_blocks_total = 0;
   double generation_tokens_per_second = 0;

@@ -35,7 +35,12 @@ TEST(MetricsTest, RequestsConnectionsAndTokensAreCounted) {
 
 TEST(MetricsTest, SchedulerFiguresAreASnapshot) {
   Metrics metrics("m");
-  metrics.SetScheduler({.running_requests = 3, .queued_requests = 2, .used_tokens = 50, .max_total_tokens = 200, .kv_blocks_used = 4, .kv_blocks_total = 16});
+  metrics.SetScheduler({.running_requests = 3,
+                        .queued_requests = 2,
+                        .used_tokens = 50,
+                        .max_total_tokens = 200,
+                        .kv_blocks_used = 4,
+                        .kv_blocks_total = 16});
   std::string text = metrics.Serialize();
   EXPECT_THAT(text, HasSubstr("kt:num_running_reqs{model_name=\"m\"} 3"));
   EXPECT_THAT(text, HasSubstr("kt:num_queue_reqs{model_name=\"m\"} 2"));
@@ -53,7 +58,8 @@ TEST(MetricsTest, WorkersAndWarningsReplaceTheirFormerRows) {
   metrics.SetWarnings({"slow pages"});
   std::string text = metrics.Serialize();
   EXPECT_THAT(text, Not(HasSubstr("numa_node=\"0\"")));
-  EXPECT_THAT(text, HasSubstr("kt:worker_threads{model_name=\"m\",numa_node=\"1\",worker=\"expert-0\"} 2"));
+  EXPECT_THAT(
+      text, HasSubstr("kt:worker_threads{model_name=\"m\",numa_node=\"1\",worker=\"expert-0\"} 2"));
   EXPECT_THAT(text, Not(HasSubstr("two workers")));
   EXPECT_THAT(text, HasSubstr("kt:warnings{model_name=\"m\"} 1"));
 }

@@ -11,7 +11,8 @@
 namespace kt {
 
 std::string RuntimeConfigToJson(proto::RuntimeConfig config, bool with_secrets) {
-  if (!with_secrets && !config.server().api_key().empty()) config.mutable_server()->set_api_key("***");
+  if (!with_secrets && !config.server().api_key().empty())
+    config.mutable_server()->set_api_key("***");
   google::protobuf::util::JsonPrintOptions print;
   print.add_whitespace = true;
   print.always_print_primitive_fields = true;

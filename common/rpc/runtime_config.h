@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The configuration of a run as a JSON file: written by `kt run`, read by kt-coordinator, which hands it to the workers.
+// The configuration of a run as a JSON file: written by `kt run`, read by kt-coordinator, which
+// hands it to the workers.
 #ifndef KT_COMMON_RPC_RUNTIME_CONFIG_H_
 #define KT_COMMON_RPC_RUNTIME_CONFIG_H_
 

@@ -32,7 +32,8 @@ class RuntimeConfigTest : public ::testing::Test {
 };
 
 TEST_F(RuntimeConfigTest, SurvivesTheFile) {
-  absl::StatusOr<proto::RuntimeConfig> read = ReadRuntimeConfig(Write(RuntimeConfigToJson(config_, true)));
+  absl::StatusOr<proto::RuntimeConfig> read =
+      ReadRuntimeConfig(Write(RuntimeConfigToJson(config_, true)));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(*read, config_));
 }
@@ -46,7 +47,8 @@ TEST_F(RuntimeConfigTest, HidesTheKeyAndShowsDefaults) {
 
 TEST_F(RuntimeConfigTest, BadFilesAreNamed) {
   EXPECT_THAT(Message(ReadRuntimeConfig("/nonexistent").status()), HasSubstr("/nonexistent"));
-  EXPECT_THAT(Message(ReadRuntimeConfig(Write("{")).status()), HasSubstr("runtime_config_test.json"));
+  EXPECT_THAT(Message(ReadRuntimeConfig(Write("{")).status()),
+              HasSubstr("runtime_config_test.json"));
   EXPECT_FALSE(ReadRuntimeConfig(Write("{\"no_such_field\": 1}")).ok());
 }
 

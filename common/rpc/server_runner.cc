@@ -9,8 +9,8 @@
 
 namespace kt {
 
-absl::StatusOr<std::unique_ptr<ServerRunner>> ServerRunner::Start(const std::string& address,
-                                                                  const std::vector<grpc::Service*>& services) {
+absl::StatusOr<std::unique_ptr<ServerRunner>> ServerRunner::Start(
+    const std::string& address, const std::vector<grpc::Service*>& services) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   int bound = 0;
@@ -24,7 +24,9 @@ absl::StatusOr<std::unique_ptr<ServerRunner>> ServerRunner::Start(const std::str
   return std::unique_ptr<ServerRunner>(new ServerRunner(std::move(server)));
 }
 
-ServerRunner::~ServerRunner() { server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1)); }
+ServerRunner::~ServerRunner() {
+  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+}
 
 std::shared_ptr<grpc::Channel> InternalChannel(const std::string& address) {
   grpc::ChannelArguments args;

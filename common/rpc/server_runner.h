@@ -15,11 +15,13 @@ namespace kt {
 // Largest message between processes: captures of whole chunks are the biggest.
 inline constexpr int kInternalMessageBytesMax = 1 << 30;
 
-// A gRPC server on a Unix socket, with grpc.health.v1. Stops (cancelling open calls after a second) when destroyed.
+// A gRPC server on a Unix socket, with grpc.health.v1. Stops (cancelling open calls after a second)
+// when destroyed.
 class ServerRunner {
  public:
   // `address`: unix:/path. Unavailable: the address cannot be bound.
-  static absl::StatusOr<std::unique_ptr<ServerRunner>> Start(const std::string& address, const std::vector<grpc::Service*>& services);
+  static absl::StatusOr<std::unique_ptr<ServerRunner>> Start(
+      const std::string& address, const std::vector<grpc::Service*>& services);
   ~ServerRunner();
 
  private:

@@ -29,9 +29,9 @@ struct WorkerSession::State {
   grpc::ClientContext context;
 };
 
-absl::StatusOr<std::unique_ptr<WorkerSession>> WorkerSession::Register(const std::string& coordinator_address,
-                                                                       const Identity& identity, int timeout_ms,
-                                                                       std::function<void()> on_lost) {
+absl::StatusOr<std::unique_ptr<WorkerSession>> WorkerSession::Register(
+    const std::string& coordinator_address, const Identity& identity, int timeout_ms,
+    std::function<void()> on_lost) {
   std::unique_ptr<WorkerSession> session(new WorkerSession);
   session->identity_ = identity;
   session->incarnation_ = NewIncarnation();
@@ -98,14 +98,16 @@ void WorkerSession::ReportFailed(const std::string& error) {
 
 void WorkerSession::Run() {
   proto::ReportReply reply;
-  std::unique_ptr<grpc::ClientWriter<proto::WorkerReport>> writer = stub_->Report(&state_->context, &reply);
+  std::unique_ptr<grpc::ClientWriter<proto::WorkerReport>> writer =
+      stub_->Report(&state_->context, &reply);
   bool stopping = false;
   while (!stopping) {
     proto::WorkerReport report;
     {
       absl::MutexLock lock(&state_->mutex);
       State* state = state_.get();
-      absl::Duration pause = state->report.state() == proto::WORKER_STATE_LOADING ? kProgress : kHeartbeat;
+      absl::Duration pause =
+          state->report.state() == proto::WORKER_STATE_LOADING ? kProgress : kHeartbeat;
       auto due = [state] { return state->urgent || state->stopping; };
       state->mutex.AwaitWithTimeout(absl::Condition(&due), pause);
       state->urgent = false;

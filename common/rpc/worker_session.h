@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker's life with the coordinator: register, report progress, report ready, heartbeat until one of the two is gone.
+// A worker's life with the coordinator: register, report progress, report ready, heartbeat until
+// one of the two is gone.
 #ifndef KT_COMMON_RPC_WORKER_SESSION_H_
 #define KT_COMMON_RPC_WORKER_SESSION_H_
 
@@ -24,10 +25,11 @@ class WorkerSession {
     std::string address;  // this worker's own gRPC target
     std::string isa;
   };
-  // Registers within `timeout_ms` (the coordinator may still be starting). `on_lost` is called once, on another thread, when the
-  // coordinator has gone or has replaced this worker.
-  static absl::StatusOr<std::unique_ptr<WorkerSession>> Register(const std::string& coordinator_address, const Identity& identity,
-                                                                 int timeout_ms, std::function<void()> on_lost);
+  // Registers within `timeout_ms` (the coordinator may still be starting). `on_lost` is called
+  // once, on another thread, when the coordinator has gone or has replaced this worker.
+  static absl::StatusOr<std::unique_ptr<WorkerSession>> Register(
+      const std::string& coordinator_address, const Identity& identity, int timeout_ms,
+      std::function<void()> on_lost);
   ~WorkerSession();
 
   const proto::RuntimeConfig& config() const { return config_; }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time as state machines see it: they are handed `now` and never ask; what drives them asks a Clock.
+// Time as state machines see it: they are handed `now` and never ask; what drives them asks a
+// Clock.
 #ifndef KT_COMMON_SIM_CLOCK_H_
 #define KT_COMMON_SIM_CLOCK_H_
 

@@ -28,7 +28,9 @@ class Rng {
   int64_t Between(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(Next() % (static_cast<uint64_t>(high - low) + 1));
   }
-  bool Chance(double probability) { return static_cast<double>(Next() >> 11) * 0x1p-53 < probability; }
+  bool Chance(double probability) {
+    return static_cast<double>(Next() >> 11) * 0x1p-53 < probability;
+  }
 
  private:
   uint64_t state_;

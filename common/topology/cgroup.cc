@@ -38,7 +38,8 @@ struct Mount {
 // mountinfo: id parent dev group point options [tags...] - type source super_options
 std::vector<Mount> CgroupMounts(const std::string& controller, const std::string& root) {
   std::vector<Mount> mounts;
-  for (const std::string& line : Split(ReadSystemFile(root + "/proc/self/mountinfo").value_or(""), '\n')) {
+  for (const std::string& line :
+       Split(ReadSystemFile(root + "/proc/self/mountinfo").value_or(""), '\n')) {
     const auto fields = Split(line, ' ');
     const auto dash = std::find(fields.begin(), fields.end(), "-");
     if (fields.size() < 6 || fields.end() - dash < 4) continue;
@@ -47,18 +48,23 @@ std::vector<Mount> CgroupMounts(const std::string& controller, const std::string
       mounts.push_back({type == "cgroup2", fields[3], fields[4]});
     }
   }
-  std::stable_sort(mounts.begin(), mounts.end(), [](const Mount& a, const Mount& b) { return a.v2 > b.v2; });
+  std::stable_sort(mounts.begin(), mounts.end(),
+                   [](const Mount& a, const Mount& b) { return a.v2 > b.v2; });
   return mounts;
 }
 
-// The group of this process in a hierarchy, from "id:controllers:path" lines (version 2: "0::path").
-std::optional<std::string> OwnGroup(bool v2, const std::string& controller, const std::string& root) {
-  for (const std::string& line : Split(ReadSystemFile(root + "/proc/self/cgroup").value_or(""), '\n')) {
+// The group of this process in a hierarchy, from "id:controllers:path" lines (version 2:
+// "0::path").
+std::optional<std::string> OwnGroup(bool v2, const std::string& controller,
+                                    const std::string& root) {
+  for (const std::string& line :
+       Split(ReadSystemFile(root + "/proc/self/cgroup").value_or(""), '\n')) {
     const size_t first = line.find(':');
     const size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
-    if (v2 ? controllers.empty() : Contains(Split(controllers, ','), controller)) return line.substr(second + 1);
+    if (v2 ? controllers.empty() : Contains(Split(controllers, ','), controller))
+      return line.substr(second + 1);
   }
   return std::nullopt;
 }
@@ -77,7 +83,8 @@ std::vector<std::string> CgroupDirs(const std::string& controller, const std::st
     }
     if (Contains(Split(below, '/'), "..")) below.clear();
     const std::string point = root + mount.point;
-    for (std::string dir = point + (below == "/" ? "" : below); dir.size() > point.size(); dir.resize(dir.rfind('/'))) {
+    for (std::string dir = point + (below == "/" ? "" : below); dir.size() > point.size();
+         dir.resize(dir.rfind('/'))) {
       dirs.push_back(dir);
     }
     dirs.push_back(point);
@@ -120,7 +127,8 @@ std::optional<MemoryLimit> ReadMemoryLimit(const std::string& root) {
 int64_t ReadThrottleCount(const CpuQuota& quota) {
   constexpr std::string_view kField = "nr_throttled ";
   for (const std::string& line : Split(ReadSystemFile(quota.stat_file).value_or(""), '\n')) {
-    if (line.starts_with(kField)) return ParseInt(std::string_view(line).substr(kField.size())).value_or(0);
+    if (line.starts_with(kField))
+      return ParseInt(std::string_view(line).substr(kField.size())).value_or(0);
   }
   return 0;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What control groups grant this process: CPU quota and memory limit, versions 1 and 2, the tightest of all levels from the
-// process's own group up to the mount's root (a limit on any ancestor holds). Reads files at each call, keeps nothing.
+// What control groups grant this process: CPU quota and memory limit, versions 1 and 2, the
+// tightest of all levels from the process's own group up to the mount's root (a limit on any
+// ancestor holds). Reads files at each call, keeps nothing.
 #ifndef KT_COMMON_TOPOLOGY_CGROUP_H_
 #define KT_COMMON_TOPOLOGY_CGROUP_H_
 
@@ -26,11 +27,13 @@ struct MemoryLimit {
 std::optional<CpuQuota> ReadCpuQuota(const std::string& root = "");
 std::optional<MemoryLimit> ReadMemoryLimit(const std::string& root = "");
 
-// How many periods the group has been throttled in since it was made; 0 where the file does not say.
+// How many periods the group has been throttled in since it was made; 0 where the file does not
+// say.
 int64_t ReadThrottleCount(const CpuQuota& quota);
 
-// Directories of the group that `controller` ("cpu", "memory") applies to, own group first, then its ancestors; version 2
-// before version 1. A path outside the mount (container without cgroup namespace) stands for the mount itself.
+// Directories of the group that `controller` ("cpu", "memory") applies to, own group first, then
+// its ancestors; version 2 before version 1. A path outside the mount (container without cgroup
+// namespace) stands for the mount itself.
 std::vector<std::string> CgroupDirs(const std::string& controller, const std::string& root = "");
 
 }  // namespace kt::topology

@@ -12,7 +12,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr char kV2Mount[] = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+constexpr char kV2Mount[] =
+    "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
 
 TEST(CgroupTest, Version2TakesTheTightestLevelUpToTheMount) {
   FakeRoot root;
@@ -25,8 +26,8 @@ TEST(CgroupTest, Version2TakesTheTightestLevelUpToTheMount) {
   root.Write("/sys/fs/cgroup/slice/memory.max", "8192000\n");
 
   EXPECT_THAT(CgroupDirs("cpu", root.path()),
-              ElementsAre(root.path() + "/sys/fs/cgroup/slice/service", root.path() + "/sys/fs/cgroup/slice",
-                          root.path() + "/sys/fs/cgroup"));
+              ElementsAre(root.path() + "/sys/fs/cgroup/slice/service",
+                          root.path() + "/sys/fs/cgroup/slice", root.path() + "/sys/fs/cgroup"));
   const auto quota = ReadCpuQuota(root.path());
   ASSERT_TRUE(quota);
   EXPECT_DOUBLE_EQ(quota->cpus, 2.5);
@@ -73,7 +74,8 @@ TEST(CgroupTest, NothingSetNothingMountedOrGarbageMeansNoLimit) {
   EXPECT_FALSE(ReadCpuQuota(root.path()));
   root.Write("/proc/self/mountinfo", kV2Mount);
   root.Write("/proc/self/cgroup", "0::/\n");
-  for (const char* text : {"", "max", "max 100000", "0 100000", "-5 100000", "x y", "100000 0", "99999999999999999999 1"}) {
+  for (const char* text : {"", "max", "max 100000", "0 100000", "-5 100000", "x y", "100000 0",
+                           "99999999999999999999 1"}) {
     root.Write("/sys/fs/cgroup/cpu.max", text);
     EXPECT_FALSE(ReadCpuQuota(root.path())) << text;
   }

@@ -20,18 +20,23 @@ std::vector<int> NodesWithCpus(const Topology& topology) {
 }
 
 absl::Status CheckRequest(const ThreadRequest& request, const Topology& topology) {
-  if (request.workers < 1) return InvalidArgument("--kt-threadpool-count {}: at least 1 is needed", request.workers);
-  if (request.expert_threads < 1) return InvalidArgument("--kt-cpuinfer {}: at least 1 is needed", request.expert_threads);
-  if (request.device_threads < 0) return InvalidArgument("device threads {}: must not be negative", request.device_threads);
+  if (request.workers < 1)
+    return InvalidArgument("--kt-threadpool-count {}: at least 1 is needed", request.workers);
+  if (request.expert_threads < 1)
+    return InvalidArgument("--kt-cpuinfer {}: at least 1 is needed", request.expert_threads);
+  if (request.device_threads < 0)
+    return InvalidArgument("device threads {}: must not be negative", request.device_threads);
   if (!request.nodes.empty() && request.nodes.size() != static_cast<size_t>(request.workers)) {
-    return InvalidArgument("--kt-numa-nodes names {} nodes for --kt-threadpool-count {}: name one node per worker",
-                           request.nodes.size(), request.workers);
+    return InvalidArgument(
+        "--kt-numa-nodes names {} nodes for --kt-threadpool-count {}: name one node per worker",
+        request.nodes.size(), request.workers);
   }
   const auto usable = NodesWithCpus(topology);
   for (int id : request.nodes) {
     if (std::find(usable.begin(), usable.end(), id) == usable.end()) {
-      return InvalidArgument("--kt-numa-nodes {}: no CPU that this process may use is on that node; choose from {}", id,
-                             fmt::join(usable, ", "));
+      return InvalidArgument(
+          "--kt-numa-nodes {}: no CPU that this process may use is on that node; choose from {}",
+          id, fmt::join(usable, ", "));
     }
   }
   return absl::OkStatus();
@@ -40,7 +45,8 @@ absl::Status CheckRequest(const ThreadRequest& request, const Topology& topology
 // Hands out the hardware threads of cores: first one of each core, then the siblings.
 class PuDealer {
  public:
-  explicit PuDealer(const Topology& topology) : topology_(topology), taken_(topology.cores().size(), 0) {}
+  explicit PuDealer(const Topology& topology)
+      : topology_(topology), taken_(topology.cores().size(), 0) {}
 
   // A hardware thread of the least used of these cores; all of the cores' when none is free.
   CpuSet Take(std::span<const int> cores) {
@@ -52,7 +58,8 @@ class PuDealer {
     }
     if (best >= 0) return {all[best].pus[taken_[best]++]};
     CpuSet everywhere;
-    for (int core : cores) everywhere.insert(everywhere.end(), all[core].pus.begin(), all[core].pus.end());
+    for (int core : cores)
+      everywhere.insert(everywhere.end(), all[core].pus.begin(), all[core].pus.end());
     std::sort(everywhere.begin(), everywhere.end());
     return everywhere;
   }
@@ -91,17 +98,21 @@ CpuBudget MeasureCpuBudget(const Topology& topology, const std::string& root) {
 }
 
 std::string Describe(const CpuBudget& budget) {
-  const std::string counts = fmt::format("{} of {} cores ({} hardware threads)", budget.usable_cores, budget.physical_cores,
-                                         budget.allowed_pus);
+  const std::string counts =
+      fmt::format("{} of {} cores ({} hardware threads)", budget.usable_cores,
+                  budget.physical_cores, budget.allowed_pus);
   if (!budget.quota) return counts;
-  return fmt::format("{}: quota of {:.2f} CPUs in {}", counts, budget.quota->cpus, budget.quota->file);
+  return fmt::format("{}: quota of {:.2f} CPUs in {}", counts, budget.quota->cpus,
+                     budget.quota->file);
 }
 
 int DefaultCpuThreads(const CpuBudget& budget) {
   return std::max(1, std::min(budget.usable_cores, budget.physical_cores * 9 / 10));
 }
 
-int64_t ThrottleCount(const CpuBudget& budget) { return budget.quota ? ReadThrottleCount(*budget.quota) : 0; }
+int64_t ThrottleCount(const CpuBudget& budget) {
+  return budget.quota ? ReadThrottleCount(*budget.quota) : 0;
+}
 
 absl::StatusOr<ThreadPlan> SplitThreads(const ThreadRequest& request, const Topology& topology) {
   KT_RETURN_IF_ERROR(CheckRequest(request, topology));
@@ -111,33 +122,46 @@ absl::StatusOr<ThreadPlan> SplitThreads(const ThreadRequest& request, const Topo
   const int core_count = static_cast<int>(topology.cores().size());
 
   if (request.workers > node_count) {
-    plan.warnings.push_back(fmt::format("--kt-threadpool-count {}: this machine has {} usable NUMA node{}, so expert workers share nodes; use {}",
-                                        request.workers, node_count, node_count == 1 ? "" : "s", node_count));
+    plan.warnings.push_back(
+        fmt::format("--kt-threadpool-count {}: this machine has {} usable NUMA node{}, so expert "
+                    "workers share nodes; use {}",
+                    request.workers, node_count, node_count == 1 ? "" : "s", node_count));
   }
   if (request.expert_threads < request.workers) {
-    plan.warnings.push_back(fmt::format("--kt-cpuinfer {}: raised to {}, one thread for each expert worker", request.expert_threads,
-                                        request.workers));
+    plan.warnings.push_back(
+        fmt::format("--kt-cpuinfer {}: raised to {}, one thread for each expert worker",
+                    request.expert_threads, request.workers));
   } else if (request.expert_threads > core_count) {
-    plan.warnings.push_back(fmt::format("--kt-cpuinfer {}: more threads than the {} usable cores, they will share cores; use {} or less",
-                                        request.expert_threads, core_count, core_count));
+    plan.warnings.push_back(
+        fmt::format("--kt-cpuinfer {}: more threads than the {} usable cores, they will share "
+                    "cores; use {} or less",
+                    request.expert_threads, core_count, core_count));
   }
 
   PuDealer dealer(topology);
   const std::vector<int> all_cores = AllCores(topology);
   for (int w = 0; w < request.workers; ++w) {
-    const int threads = std::max(1, request.expert_threads / request.workers + (w < request.expert_threads % request.workers ? 1 : 0));
-    const NumaNode& node = *topology.FindNode(request.nodes.empty() ? nodes[w % node_count] : request.nodes[w]);
-    // Fewer workers than nodes with threads for more than one node: tying them to one would waste the others' cores.
-    const bool spans_nodes = request.nodes.empty() && request.workers < node_count && threads > static_cast<int>(node.cores.size());
+    const int threads = std::max(1, request.expert_threads / request.workers +
+                                        (w < request.expert_threads % request.workers ? 1 : 0));
+    const NumaNode& node =
+        *topology.FindNode(request.nodes.empty() ? nodes[w % node_count] : request.nodes[w]);
+    // Fewer workers than nodes with threads for more than one node: tying them to one would waste
+    // the others' cores.
+    const bool spans_nodes = request.nodes.empty() && request.workers < node_count &&
+                             threads > static_cast<int>(node.cores.size());
     WorkerThreads worker;
     if (!spans_nodes) {
       worker.node = node.id;
       worker.memory_node = node.memory_bytes > 0 ? node.id : -1;
     } else {
-      plan.warnings.push_back(fmt::format("expert worker {}: {} threads do not fit on the {} cores of NUMA node {}, so it is tied to no node; "
-                                          "use --kt-threadpool-count {}", w, threads, node.cores.size(), node.id, node_count));
+      plan.warnings.push_back(
+          fmt::format("expert worker {}: {} threads do not fit on the {} cores of NUMA node {}, so "
+                      "it is tied to no node; "
+                      "use --kt-threadpool-count {}",
+                      w, threads, node.cores.size(), node.id, node_count));
     }
-    for (int t = 0; t < threads; ++t) worker.pins.push_back(dealer.Take(spans_nodes ? all_cores : node.cores));
+    for (int t = 0; t < threads; ++t)
+      worker.pins.push_back(dealer.Take(spans_nodes ? all_cores : node.cores));
     plan.experts.push_back(std::move(worker));
   }
 

@@ -68,7 +68,8 @@ TEST_F(BudgetTest, AnAffinityMaskOfOneCpuGivesOneThread) {
 }
 
 TEST(SplitThreadsTest, OneWorkerPerNodeOnePhysicalCorePerThread) {
-  const ThreadPlan plan = Split({.expert_threads = 7, .workers = 2, .device_threads = 1}, Load("two_nodes_smt"));
+  const ThreadPlan plan =
+      Split({.expert_threads = 7, .workers = 2, .device_threads = 1}, Load("two_nodes_smt"));
   EXPECT_THAT(plan.warnings, IsEmpty());
   ASSERT_THAT(plan.experts, SizeIs(2));
   EXPECT_EQ(plan.experts[0].node, 0);
@@ -80,7 +81,8 @@ TEST(SplitThreadsTest, OneWorkerPerNodeOnePhysicalCorePerThread) {
 }
 
 TEST(SplitThreadsTest, DeviceFloatsWhereNoCoreIsLeft) {
-  const ThreadPlan plan = Split({.expert_threads = 2, .workers = 1, .device_threads = 2}, Load("one_node"));
+  const ThreadPlan plan =
+      Split({.expert_threads = 2, .workers = 1, .device_threads = 2}, Load("one_node"));
   EXPECT_THAT(plan.device.pins, ElementsAre(CpuSet{0, 1}, CpuSet{0, 1}));
 }
 
@@ -140,7 +142,8 @@ TEST(SplitThreadsTest, NamedNodes) {
   EXPECT_THAT(plan.experts[0].pins, ElementsAre(CpuSet{6}, CpuSet{7}));
   EXPECT_EQ(plan.experts[1].node, 1);
   const ThreadRequest unknown{.expert_threads = 4, .workers = 2, .nodes = {0, 9}};
-  EXPECT_THAT(Message(SplitThreads(unknown, topology).status()), HasSubstr("choose from 0, 1, 2, 3"));
+  EXPECT_THAT(Message(SplitThreads(unknown, topology).status()),
+              HasSubstr("choose from 0, 1, 2, 3"));
   const ThreadRequest too_few{.expert_threads = 4, .workers = 2, .nodes = {0}};
   EXPECT_THAT(Message(SplitThreads(too_few, topology).status()), HasSubstr("one node per worker"));
 }
@@ -154,8 +157,10 @@ TEST(SplitThreadsTest, MemoryOnlyNodesGetNoWorkers) {
 
 TEST(SplitThreadsTest, RefusesCountsBelowOne) {
   const Topology topology = Load("one_node");
-  EXPECT_THAT(Message(SplitThreads({.expert_threads = 0, .workers = 1}, topology).status()), HasSubstr("--kt-cpuinfer 0"));
-  EXPECT_THAT(Message(SplitThreads({.expert_threads = 1, .workers = 0}, topology).status()), HasSubstr("--kt-threadpool-count 0"));
+  EXPECT_THAT(Message(SplitThreads({.expert_threads = 0, .workers = 1}, topology).status()),
+              HasSubstr("--kt-cpuinfer 0"));
+  EXPECT_THAT(Message(SplitThreads({.expert_threads = 1, .workers = 0}, topology).status()),
+              HasSubstr("--kt-threadpool-count 0"));
 }
 
 }  // namespace

@@ -11,7 +11,8 @@
 
 namespace kt::topology {
 
-ThreadPool::ThreadPool(const Topology& topology, std::string name, std::vector<CpuSet> pins, WaitPolicy policy)
+ThreadPool::ThreadPool(const Topology& topology, std::string name, std::vector<CpuSet> pins,
+                       WaitPolicy policy)
     : topology_(topology), name_(std::move(name)), pins_(std::move(pins)), policy_(policy) {
   std::latch pinned(threads() - 1);
   std::mutex warning_mutex;
@@ -37,7 +38,8 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::BindCaller() {
-  if (const absl::Status status = topology_.BindThread(pins_[0]); !status.ok()) warning_ = Message(status);
+  if (const absl::Status status = topology_.BindThread(pins_[0]); !status.ok())
+    warning_ = Message(status);
 }
 
 void ThreadPool::Run(int tasks, Task f) {
@@ -53,22 +55,27 @@ void ThreadPool::Run(int tasks, Task f) {
   claim_.store(uint64_t{run} << 32 | count, std::memory_order_release);
   newest_run_.Set(run);
   Work(run, 0);
-  for (uint32_t finished = finished_run_.Load(); finished != run;) finished = finished_run_.WaitWhile(finished, SpinUs(), -1);
+  for (uint32_t finished = finished_run_.Load(); finished != run;)
+    finished = finished_run_.WaitWhile(finished, SpinUs(), -1);
 }
 
 void ThreadPool::Work(uint32_t run, int thread) {
   uint32_t finished = 0;
   uint64_t claim = claim_.load(std::memory_order_acquire);
   while (claim >> 32 == run && static_cast<uint32_t>(claim) > 0) {
-    if (!claim_.compare_exchange_weak(claim, claim - 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    if (!claim_.compare_exchange_weak(claim, claim - 1, std::memory_order_acq_rel,
+                                      std::memory_order_acquire))
+      continue;
     (*task_)(static_cast<int>(task_count_ - static_cast<uint32_t>(claim)), thread);
     ++finished;
     claim = claim_.load(std::memory_order_acquire);
   }
   if (finished == 0) return;
-  // Once the last task is accounted for, the caller may start the next run: nothing of this run is touched after that.
+  // Once the last task is accounted for, the caller may start the next run: nothing of this run is
+  // touched after that.
   const uint32_t count = task_count_;
-  if (done_.fetch_add(finished, std::memory_order_acq_rel) + finished == count) finished_run_.Set(run);
+  if (done_.fetch_add(finished, std::memory_order_acq_rel) + finished == count)
+    finished_run_.Set(run);
 }
 
 void ThreadPool::ThreadMain(int thread) {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fixed set of pinned threads that run the tasks of one caller at a time; the caller is thread 0 and works too.
+// A fixed set of pinned threads that run the tasks of one caller at a time; the caller is thread 0
+// and works too.
 //
-// A run ends when its tasks are done, not when every thread has taken part: a thread that is still asleep, or has lost its core to
-// another process, is not waited for unless it holds a task. Nothing is allocated per run.
+// A run ends when its tasks are done, not when every thread has taken part: a thread that is still
+// asleep, or has lost its core to another process, is not waited for unless it holds a task.
+// Nothing is allocated per run.
 //
-// Threads  Run, BeginActive, EndActive and BindCaller belong to one thread at a time; f runs on all of them and must not call Run
-// Errors   none: a thread that cannot be pinned runs unpinned, and `warning` says so once
+// Threads  Run, BeginActive, EndActive and BindCaller belong to one thread at a time; f runs on all
+// of them and must not call Run Errors   none: a thread that cannot be pinned runs unpinned, and
+// `warning` says so once
 #ifndef KT_COMMON_TOPOLOGY_THREAD_POOL_H_
 #define KT_COMMON_TOPOLOGY_THREAD_POOL_H_
 
@@ -24,9 +27,10 @@ namespace kt::topology {
 
 class ThreadPool final : public Parallel {
  public:
-  // `pins` as SplitThreads made them, at least one; pins[0] is for the caller. Threads are called name/1, name/2, ... (cut to 15 bytes).
-  // `topology` outlives the pool.
-  ThreadPool(const Topology& topology, std::string name, std::vector<CpuSet> pins, WaitPolicy policy = {});
+  // `pins` as SplitThreads made them, at least one; pins[0] is for the caller. Threads are called
+  // name/1, name/2, ... (cut to 15 bytes). `topology` outlives the pool.
+  ThreadPool(const Topology& topology, std::string name, std::vector<CpuSet> pins,
+             WaitPolicy policy = {});
   ~ThreadPool() override;
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -37,12 +41,13 @@ class ThreadPool final : public Parallel {
   // Keeps the calling thread, which is going to call Run, on pins[0].
   void BindCaller();
 
-  // Between these two hints more runs are likely to follow soon, so idle threads spin for a while before they sleep; outside they sleep
-  // at once and cost nothing.
+  // Between these two hints more runs are likely to follow soon, so idle threads spin for a while
+  // before they sleep; outside they sleep at once and cost nothing.
   void BeginActive() { active_.store(true, std::memory_order_relaxed); }
   void EndActive() { active_.store(false, std::memory_order_relaxed); }
 
-  // Why threads run unpinned; empty: all are pinned. Stable once the constructor and BindCaller have returned.
+  // Why threads run unpinned; empty: all are pinned. Stable once the constructor and BindCaller
+  // have returned.
   const std::string& warning() const { return warning_; }
 
  private:
@@ -59,14 +64,15 @@ class ThreadPool final : public Parallel {
   const WaitPolicy policy_;
   std::string warning_;
 
-  // The current run: written before claim_ publishes it, read only by who has claimed one of its tasks, and not written again before
-  // all of them are done. claim_ carries the run's number so that a thread that comes late cannot claim a task of another run.
+  // The current run: written before claim_ publishes it, read only by who has claimed one of its
+  // tasks, and not written again before all of them are done. claim_ carries the run's number so
+  // that a thread that comes late cannot claim a task of another run.
   const Task* task_ = nullptr;
   uint32_t task_count_ = 0;
-  alignas(64) std::atomic<uint64_t> claim_{0};      // run number << 32 | tasks not yet claimed
-  alignas(64) std::atomic<uint32_t> done_{0};       // finished tasks of this run
-  FutexEvent newest_run_{};                         // number of the newest run: idle threads wait for it
-  FutexEvent finished_run_{};                       // number of the newest run that is done: the caller waits for it
+  alignas(64) std::atomic<uint64_t> claim_{0};  // run number << 32 | tasks not yet claimed
+  alignas(64) std::atomic<uint32_t> done_{0};   // finished tasks of this run
+  FutexEvent newest_run_{};    // number of the newest run: idle threads wait for it
+  FutexEvent finished_run_{};  // number of the newest run that is done: the caller waits for it
   std::atomic<bool> active_{false};
   std::atomic<bool> stop_{false};
 

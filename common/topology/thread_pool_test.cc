@@ -19,7 +19,9 @@ const Topology& Machine() {
   return topology;
 }
 
-std::vector<CpuSet> Anywhere(int threads) { return std::vector<CpuSet>(threads, Machine().allowed_pus()); }
+std::vector<CpuSet> Anywhere(int threads) {
+  return std::vector<CpuSet>(threads, Machine().allowed_pus());
+}
 
 void ExpectEveryTaskOnce(ThreadPool& pool, int tasks) {
   std::vector<int> runs(tasks, 0);  // plain ints: the pool must order task and caller

@@ -17,7 +17,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-std::string Xml(const std::string& name) { return KT_SOURCE_DIR "/tests/data/topology/" + name + ".xml"; }
+std::string Xml(const std::string& name) {
+  return KT_SOURCE_DIR "/tests/data/topology/" + name + ".xml";
+}
 
 Topology LoadXml(const std::string& name, const std::string& allowed = "") {
   auto topology = Topology::Load({Xml(name), allowed});
@@ -58,7 +60,8 @@ TEST(TopologyTest, HandlesGapsInIdsMemoryOnlyAndCpuOnlyNodes) {
 
 TEST(TopologyTest, RefusesAMaskWithoutCpusAndAMissingFile) {
   EXPECT_THAT(Message(Topology::Load({Xml("one_node"), "7"}).status()), HasSubstr("holds no CPU"));
-  EXPECT_THAT(Message(Topology::Load({Xml("one_node"), "a"}).status()), HasSubstr("expected a list"));
+  EXPECT_THAT(Message(Topology::Load({Xml("one_node"), "a"}).status()),
+              HasSubstr("expected a list"));
   EXPECT_THAT(Message(Topology::Load({Xml("absent"), ""}).status()), HasSubstr("absent.xml"));
 }
 

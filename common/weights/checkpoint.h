@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint directory: safetensors shards, checked against the manifest of the model before any weight is read.
+// A checkpoint directory: safetensors shards, checked against the manifest of the model before any
+// weight is read.
 #ifndef KT_COMMON_WEIGHTS_CHECKPOINT_H_
 #define KT_COMMON_WEIGHTS_CHECKPOINT_H_
 
@@ -16,30 +17,32 @@
 
 namespace kt {
 
-// One tensor of a shard. `data` points into a read-only mapping of the file owned by the Checkpoint; it is aligned as the file has
-// it, which may be less than the element size.
+// One tensor of a shard. `data` points into a read-only mapping of the file owned by the
+// Checkpoint; it is aligned as the file has it, which may be less than the element size.
 struct TensorInfo {
   std::string name;
   DType dtype = DType::kBF16;
   std::vector<int64_t> shape;
-  std::string file;                       // for messages
+  std::string file;  // for messages
   std::span<const uint8_t> data;
 };
 
-// Immutable after Open, safe for concurrent reads. Files must not be changed in place meanwhile: a page that is cut off raises SIGBUS
-// when it is read (sizes are checked at Open only).
+// Immutable after Open, safe for concurrent reads. Files must not be changed in place meanwhile: a
+// page that is cut off raises SIGBUS when it is read (sizes are checked at Open only).
 class Checkpoint {
  public:
-  // Opens model.safetensors, or the shards of model.safetensors.index.json. Nothing outside `dir` is opened. Every header is checked:
-  // size, JSON, dtypes, shapes against byte ranges, ranges inside the file and without overlap or gap, no tensor twice, shards that
-  // hold what the index says. Messages name file and tensor.
+  // Opens model.safetensors, or the shards of model.safetensors.index.json. Nothing outside `dir`
+  // is opened. Every header is checked: size, JSON, dtypes, shapes against byte ranges, ranges
+  // inside the file and without overlap or gap, no tensor twice, shards that hold what the index
+  // says. Messages name file and tensor.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& dir);
 
   const std::string& dir() const { return dir_; }
-  const TensorInfo* Find(const std::string& name) const;   // nullptr: absent
+  const TensorInfo* Find(const std::string& name) const;  // nullptr: absent
   const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
-  int64_t bytes() const { return bytes_; }                  // of all tensors
-  // Tells the kernel that a tensor's pages are no longer needed (after it was packed), so that loading does not hold two copies.
+  int64_t bytes() const { return bytes_; }  // of all tensors
+  // Tells the kernel that a tensor's pages are no longer needed (after it was packed), so that
+  // loading does not hold two copies.
   void Release(const TensorInfo& tensor) const;
 
  private:
@@ -50,26 +53,30 @@ class Checkpoint {
   int64_t bytes_ = 0;
 };
 
-// What the forward pass needs, by role; names are those on disk. Empty string: the model has no such tensor.
+// What the forward pass needs, by role; names are those on disk. Empty string: the model has no
+// such tensor.
 struct LayerTensors {
   std::string input_norm, post_attention_norm;
   std::string q, k, v, o, q_bias, k_bias, v_bias, q_norm, k_norm;
-  std::string gate, up, down;                               // dense layer
-  std::string router, correction_bias;                      // MoE layer
+  std::string gate, up, down;           // dense layer
+  std::string router, correction_bias;  // MoE layer
   std::string shared_gate, shared_up, shared_down;
-  struct Expert { std::string gate, up, down; };
+  struct Expert {
+    std::string gate, up, down;
+  };
   std::vector<Expert> experts;
 };
 struct ModelTensors {
-  std::string embedding, final_norm, lm_head;               // lm_head equals embedding when tied
+  std::string embedding, final_norm, lm_head;  // lm_head equals embedding when tied
   std::vector<LayerTensors> layers;
 };
 
 ModelTensors TensorNames(const ModelConfig& config);
 
-// Checks the checkpoint against the model: every expected tensor present with the expected shape and a dtype an engine serves, nothing
-// unexpected (tensors the family is known to carry and not to use, such as MTP layers, are skipped). Reports the first fault of each kind,
-// at most ten, with file, tensor, what was found and what was expected.
+// Checks the checkpoint against the model: every expected tensor present with the expected shape
+// and a dtype an engine serves, nothing unexpected (tensors the family is known to carry and not to
+// use, such as MTP layers, are skipped). Reports the first fault of each kind, at most ten, with
+// file, tensor, what was found and what was expected.
 absl::Status CheckManifest(const ModelConfig& config, const Checkpoint& checkpoint);
 
 }  // namespace kt

@@ -10,7 +10,8 @@ constexpr char kCodeUrl[] = "kt.api/code";
 constexpr char kParamUrl[] = "kt.api/param";
 
 absl::Status With(absl::Status status, const char* url, std::string_view value) {
-  if (!value.empty()) status.SetPayload(url, absl::Cord(absl::string_view(value.data(), value.size())));
+  if (!value.empty())
+    status.SetPayload(url, absl::Cord(absl::string_view(value.data(), value.size())));
   return status;
 }
 
@@ -21,8 +22,12 @@ std::string Read(const absl::Status& status, const char* url) {
 
 }  // namespace
 
-absl::Status WithCode(absl::Status status, std::string_view code) { return With(std::move(status), kCodeUrl, code); }
-absl::Status WithParam(absl::Status status, std::string_view param) { return With(std::move(status), kParamUrl, param); }
+absl::Status WithCode(absl::Status status, std::string_view code) {
+  return With(std::move(status), kCodeUrl, code);
+}
+absl::Status WithParam(absl::Status status, std::string_view param) {
+  return With(std::move(status), kParamUrl, param);
+}
 std::string ErrorCode(const absl::Status& status) { return Read(status, kCodeUrl); }
 std::string ErrorParam(const absl::Status& status) { return Read(status, kParamUrl); }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an error tells a client beside its message: a stable code and the request field. Both travel inside absl::Status;
-// coordinator/http/openai_error turns them into HTTP, docs/errors.md lists the codes.
+// What an error tells a client beside its message: a stable code and the request field. Both travel
+// inside absl::Status; coordinator/http/openai_error turns them into HTTP, docs/errors.md lists the
+// codes.
 #ifndef KT_COORDINATOR_API_API_ERROR_H_
 #define KT_COORDINATOR_API_API_ERROR_H_
 
@@ -37,7 +38,8 @@ std::string ErrorParam(const absl::Status& status);
 
 // InvalidArgument about one field of the request; the message begins with the field.
 template <typename... Args>
-absl::Status FieldError(std::string_view param, fmt::format_string<Args...> format, Args&&... args) {
+absl::Status FieldError(std::string_view param, fmt::format_string<Args...> format,
+                        Args&&... args) {
   std::string text = fmt::format(format, std::forward<Args>(args)...);
   return WithParam(InvalidArgument("{} {}", param, text), param);
 }

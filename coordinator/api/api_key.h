@@ -6,8 +6,8 @@
 
 namespace kt::api {
 
-// True if the value of an authorization header (or metadata) is "Bearer KEY" with this key. The time it takes depends on the
-// lengths only.
+// True if the value of an authorization header (or metadata) is "Bearer KEY" with this key. The
+// time it takes depends on the lengths only.
 bool BearerMatches(std::string_view authorization, std::string_view key);
 
 }  // namespace kt::api

@@ -10,23 +10,28 @@
 namespace kt::api {
 namespace {
 
-constexpr std::array<std::string_view, 6> kRoles = {"system", "developer", "user", "assistant", "tool", "function"};
+constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "user",
+                                                    "assistant", "tool",      "function"};
 
 absl::StatusOr<std::string> ReadContent(const Json& content, const std::string& where) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) {
-    return FieldError(where, "must be a string or a list of text parts, got {}", DescribeValue(content));
+    return FieldError(where, "must be a string or a list of text parts, got {}",
+                      DescribeValue(content));
   }
   std::string text;
   for (size_t i = 0; i < content.size(); ++i) {
     const std::string part_name = fmt::format("{}[{}]", where, i);
     const Json& part = content[i];
-    if (!part.is_object()) return FieldError(part_name, "must be an object, got {}", DescribeValue(part));
+    if (!part.is_object())
+      return FieldError(part_name, "must be an object, got {}", DescribeValue(part));
     auto type = part.find("type");
     if (type == part.end() || *type != "text") {
-      return WithCode(FieldError(part_name + ".type", "must be \"text\", the only kind of content this release serves, got {}",
-                                 type == part.end() ? "nothing" : DescribeValue(*type)),
-                      type == part.end() || !type->is_string() ? "" : kUnsupportedParameter);
+      return WithCode(
+          FieldError(part_name + ".type",
+                     "must be \"text\", the only kind of content this release serves, got {}",
+                     type == part.end() ? "nothing" : DescribeValue(*type)),
+          type == part.end() || !type->is_string() ? "" : kUnsupportedParameter);
     }
     auto part_text = part.find("text");
     if (part_text == part.end() || !part_text->is_string()) {
@@ -44,7 +49,9 @@ absl::Status ParseCallArguments(Json& calls, const std::string& where) {
   for (size_t i = 0; i < calls.size(); ++i) {
     Json& call = calls[i];
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) {
-      return FieldError(fmt::format("{}[{}]", where, i), "must be an object with a \"function\" object, got {}", DescribeValue(call));
+      return FieldError(fmt::format("{}[{}]", where, i),
+                        "must be an object with a \"function\" object, got {}",
+                        DescribeValue(call));
     }
     Json& function = call["function"];
     if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
@@ -55,11 +62,15 @@ absl::Status ParseCallArguments(Json& calls, const std::string& where) {
 }
 
 absl::StatusOr<Json> ReadMessage(const Json& message, const std::string& where) {
-  if (!message.is_object()) return FieldError(where, "must be an object with role and content, got {}", DescribeValue(message));
+  if (!message.is_object())
+    return FieldError(where, "must be an object with role and content, got {}",
+                      DescribeValue(message));
   auto role = message.find("role");
   if (role == message.end() || !role->is_string() ||
-      std::find(kRoles.begin(), kRoles.end(), role->get_ref<const std::string&>()) == kRoles.end()) {
-    return FieldError(where + ".role", "must be system, developer, user, assistant, tool or function, got {}",
+      std::find(kRoles.begin(), kRoles.end(), role->get_ref<const std::string&>()) ==
+          kRoles.end()) {
+    return FieldError(where + ".role",
+                      "must be system, developer, user, assistant, tool or function, got {}",
                       role == message.end() ? "nothing" : DescribeValue(*role));
   }
   Json out = message;
@@ -87,7 +98,8 @@ absl::StatusOr<Json> ReadMessage(const Json& message, const std::string& where) 
 
 absl::StatusOr<Json> ReadChatMessages(const Json& messages) {
   if (!messages.is_array() || messages.empty()) {
-    return FieldError("messages", "must be a list with at least one message, got {}", DescribeValue(messages));
+    return FieldError("messages", "must be a list with at least one message, got {}",
+                      DescribeValue(messages));
   }
   Json out = Json::array();
   for (size_t i = 0; i < messages.size(); ++i) {

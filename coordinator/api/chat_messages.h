@@ -8,9 +8,9 @@
 
 namespace kt::api {
 
-// Roles: system, developer (rendered as system), user, assistant, tool, function. Content: a string or a list of text parts,
-// which are joined; an assistant's may be absent beside tool_calls, whose argument strings become objects.
-// InvalidArgument names the message, the field and the value.
+// Roles: system, developer (rendered as system), user, assistant, tool, function. Content: a string
+// or a list of text parts, which are joined; an assistant's may be absent beside tool_calls, whose
+// argument strings become objects. InvalidArgument names the message, the field and the value.
 absl::StatusOr<Json> ReadChatMessages(const Json& messages);
 
 }  // namespace kt::api

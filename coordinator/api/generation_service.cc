@@ -20,10 +20,12 @@ double Seconds(Clock::duration duration) { return std::chrono::duration<double>(
 
 }  // namespace
 
-// Three threads meet here: a worker prepares and submits, the scheduler pushes events, the carrier's thread takes them.
+// Three threads meet here: a worker prepares and submits, the scheduler pushes events, the
+// carrier's thread takes them.
 class GenerationService::Call : public GenerationCall, public std::enable_shared_from_this<Call> {
  public:
-  Call(GenerationService* service, std::shared_ptr<CallClient> client) : service_(service), client_(std::move(client)) {
+  Call(GenerationService* service, std::shared_ptr<CallClient> client)
+      : service_(service), client_(std::move(client)) {
     service_->metrics_->RequestStarted();
   }
 
@@ -58,7 +60,8 @@ class GenerationService::Call : public GenerationCall, public std::enable_shared
         event.finish_reason = FinishReason::kAbort;
         client->OnEvent(static_cast<int>(i) / self->choices_per_prompt_, std::move(event));
       }
-      client->OnEnd(self->finished_.empty() ? Cancelled("the request was aborted before it ran") : absl::OkStatus());
+      client->OnEnd(self->finished_.empty() ? Cancelled("the request was aborted before it ran")
+                                            : absl::OkStatus());
     });
   }
 
@@ -86,7 +89,7 @@ class GenerationService::Call : public GenerationCall, public std::enable_shared
 
   // Only on the client's thread.
   int choices_per_prompt_ = 1;
-  std::vector<bool> finished_;              // by choice of the answer
+  std::vector<bool> finished_;  // by choice of the answer
   std::vector<Clock::time_point> last_token_;
   int num_finished_ = 0;
 };
@@ -101,7 +104,8 @@ class GenerationService::Sink : public GenerationSink {
   const int prompt_;
 };
 
-// The one way a call ends: the first caller gets the client, the work is cancelled, the id is free again.
+// The one way a call ends: the first caller gets the client, the work is cancelled, the id is free
+// again.
 std::shared_ptr<CallClient> GenerationService::Call::End(bool aborted) {
   std::shared_ptr<CallClient> client;
   std::vector<std::string> submitted;
@@ -122,15 +126,18 @@ std::shared_ptr<CallClient> GenerationService::Call::End(bool aborted) {
   return client;
 }
 
-void GenerationService::Call::PrepareAndSubmit(const std::function<absl::StatusOr<ApiRequest>()>& parse) {
+void GenerationService::Call::PrepareAndSubmit(
+    const std::function<absl::StatusOr<ApiRequest>()>& parse) {
   if (absl::Status status = Submit(parse); !status.ok()) Fail(std::move(status));
 }
 
-absl::Status GenerationService::Call::Submit(const std::function<absl::StatusOr<ApiRequest>()>& parse) {
+absl::Status GenerationService::Call::Submit(
+    const std::function<absl::StatusOr<ApiRequest>()>& parse) {
   if (client() == nullptr) return absl::OkStatus();  // gone while waiting for a thread
   KT_ASSIGN_OR_RETURN(ApiRequest request, parse());
-  KT_ASSIGN_OR_RETURN(PreparedCall prepared_call, Prepare(std::move(request), *service_->renderer_, *service_->tokenizer_, service_->facts_,
-                                                          service_->token_bytes_max_));
+  KT_ASSIGN_OR_RETURN(PreparedCall prepared_call,
+                      Prepare(std::move(request), *service_->renderer_, *service_->tokenizer_,
+                              service_->facts_, service_->token_bytes_max_));
   auto prepared = std::make_shared<const PreparedCall>(std::move(prepared_call));
   KT_RETURN_IF_ERROR(service_->Register(prepared->request.id, shared_from_this()));
   std::shared_ptr<CallClient> client;
@@ -154,7 +161,8 @@ absl::Status GenerationService::Call::Submit(const std::function<absl::StatusOr<
   });
   for (size_t p = 0; p < prepared->generations.size(); ++p) {
     const GenerationRequest& generation = prepared->generations[p];
-    KT_RETURN_IF_ERROR(service_->generator_->Submit(generation, std::make_shared<Sink>(shared_from_this(), static_cast<int>(p))));
+    KT_RETURN_IF_ERROR(service_->generator_->Submit(
+        generation, std::make_shared<Sink>(shared_from_this(), static_cast<int>(p))));
     std::unique_lock lock(mutex_);
     if (client_ != nullptr) {
       submitted_.push_back(generation.id);
@@ -191,7 +199,9 @@ void GenerationService::Call::Drain() {
       client = client_;
     }
   }
-  if (client == nullptr) return Fail(WithCode(ResourceExhausted("the server could not keep up with the answer's events"), kOverloaded));
+  if (client == nullptr)
+    return Fail(WithCode(ResourceExhausted("the server could not keep up with the answer's events"),
+                         kOverloaded));
   for (auto& [prompt, event] : events) {
     if (!event.error.ok()) return Fail(event.error);
     Deliver(*client, prompt, std::move(event));
@@ -212,7 +222,8 @@ void GenerationService::Call::Deliver(CallClient& client, int prompt, Generation
     if (last == Clock::time_point()) {
       service_->metrics_->ObserveTimeToFirstToken(Seconds(now - start_));
     } else {
-      service_->metrics_->ObserveInterTokenLatency(Seconds(now - last) / static_cast<double>(tokens));
+      service_->metrics_->ObserveInterTokenLatency(Seconds(now - last) /
+                                                   static_cast<double>(tokens));
     }
     last = now;
     service_->metrics_->AddGenerationTokens(tokens);
@@ -224,10 +235,19 @@ void GenerationService::Call::Deliver(CallClient& client, int prompt, Generation
   client.OnEvent(prompt, std::move(event));
 }
 
-GenerationService::GenerationService(ModelFacts facts, ApiDefaults defaults, const Tokenizer* tokenizer, PromptRenderer* renderer,
-                                     Generator* generator, const RuntimeStatus* status, metrics::Metrics* metrics, const Options& options)
-    : facts_(std::move(facts)), defaults_(defaults), tokenizer_(tokenizer), renderer_(renderer), generator_(generator), status_(status),
-      metrics_(metrics), token_bytes_max_(LongestTokenBytes(*tokenizer)), queue_max_(options.queue_max) {
+GenerationService::GenerationService(ModelFacts facts, ApiDefaults defaults,
+                                     const Tokenizer* tokenizer, PromptRenderer* renderer,
+                                     Generator* generator, const RuntimeStatus* status,
+                                     metrics::Metrics* metrics, const Options& options)
+    : facts_(std::move(facts)),
+      defaults_(defaults),
+      tokenizer_(tokenizer),
+      renderer_(renderer),
+      generator_(generator),
+      status_(status),
+      metrics_(metrics),
+      token_bytes_max_(LongestTokenBytes(*tokenizer)),
+      queue_max_(options.queue_max) {
   for (int i = 0; i < options.threads; ++i) {
     workers_.emplace_back([this, i] {
       pthread_setname_np(pthread_self(), fmt::format("api-prepare-{}", i).c_str());
@@ -253,11 +273,14 @@ GenerationService::~GenerationService() {
   for (auto& [id, call] : calls) call->Cancel();
 }
 
-std::shared_ptr<GenerationCall> GenerationService::Start(std::function<absl::StatusOr<ApiRequest>()> parse,
-                                                         std::shared_ptr<CallClient> client) {
+std::shared_ptr<GenerationCall> GenerationService::Start(
+    std::function<absl::StatusOr<ApiRequest>()> parse, std::shared_ptr<CallClient> client) {
   auto call = std::make_shared<Call>(this, std::move(client));
-  absl::Status status = status_->Ready() ? absl::OkStatus() : Unavailable("the server is starting or stopping; GET /health tells more");
-  if (status.ok()) status = Run([call, parse = std::move(parse)] { call->PrepareAndSubmit(parse); });
+  absl::Status status =
+      status_->Ready() ? absl::OkStatus()
+                       : Unavailable("the server is starting or stopping; GET /health tells more");
+  if (status.ok())
+    status = Run([call, parse = std::move(parse)] { call->PrepareAndSubmit(parse); });
   if (!status.ok()) call->Fail(std::move(status));
   return call;
 }
@@ -267,7 +290,10 @@ absl::Status GenerationService::Run(std::function<void()> job) {
     std::lock_guard lock(mutex_);
     if (stopping_) return Unavailable("the server is stopping");
     if (static_cast<int>(jobs_.size()) >= queue_max_) {
-      return WithCode(Unavailable("{} requests are waiting to be tokenized, the most allowed; try again later", queue_max_), kOverloaded);
+      return WithCode(
+          Unavailable("{} requests are waiting to be tokenized, the most allowed; try again later",
+                      queue_max_),
+          kOverloaded);
     }
     jobs_.push_back(std::move(job));
   }
@@ -292,7 +318,8 @@ void GenerationService::WorkerLoop() {
 absl::Status GenerationService::Register(const std::string& id, std::shared_ptr<Call> call) {
   std::lock_guard lock(mutex_);
   if (!calls_.emplace(id, std::move(call)).second) {
-    return WithParam(AlreadyExists("rid {} belongs to a request that still runs; choose another", id), "rid");
+    return WithParam(
+        AlreadyExists("rid {} belongs to a request that still runs; choose another", id), "rid");
   }
   return absl::OkStatus();
 }
@@ -307,7 +334,8 @@ absl::Status GenerationService::Abort(const std::string& id) {
   {
     std::lock_guard lock(mutex_);
     auto it = calls_.find(id);
-    if (it == calls_.end()) return WithParam(NotFound("rid {}: no such request is running", id), "rid");
+    if (it == calls_.end())
+      return WithParam(NotFound("rid {}: no such request is running", id), "rid");
     call = it->second;
   }
   call->Abort();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs API calls, whatever carries them: parses, renders and tokenizes on its own threads, submits to the Generator, and hands
-// events back on the carrier's thread.
+// Runs API calls, whatever carries them: parses, renders and tokenizes on its own threads, submits
+// to the Generator, and hands events back on the carrier's thread.
 #ifndef KT_COORDINATOR_API_GENERATION_SERVICE_H_
 #define KT_COORDINATOR_API_GENERATION_SERVICE_H_
 
@@ -28,10 +28,11 @@ namespace kt::api {
 class CallClient {
  public:
   virtual ~CallClient() = default;
-  // Runs tasks one after the other on the carrier's thread. Thread-safe, returns at once; drops the task once the carrier is gone.
+  // Runs tasks one after the other on the carrier's thread. Thread-safe, returns at once; drops the
+  // task once the carrier is gone.
   virtual void Post(std::function<void()> task) = 0;
-  // The others are called through Post: OnPrepared at most once, events after it, OnEnd exactly once and last. After
-  // GenerationCall::Cancel none is called any more.
+  // The others are called through Post: OnPrepared at most once, events after it, OnEnd exactly
+  // once and last. After GenerationCall::Cancel none is called any more.
   virtual void OnPrepared(std::shared_ptr<const PreparedCall> call) = 0;
   virtual void OnEvent(int prompt, GenerationEvent event) = 0;
   virtual void OnEnd(absl::Status status) = 0;
@@ -43,31 +44,36 @@ class GenerationService;
 class GenerationCall {
  public:
   virtual ~GenerationCall() = default;
-  // The client went away: the work ends within one step. Thread-safe, but not from a GenerationSink. No effect after the end.
+  // The client went away: the work ends within one step. Thread-safe, but not from a
+  // GenerationSink. No effect after the end.
   virtual void Cancel() = 0;
 };
 
 class GenerationService {
  public:
   struct Options {
-    int threads = 2;        // that parse, render and tokenize
-    int queue_max = 256;    // jobs waiting for them; above: 503
+    int threads = 2;      // that parse, render and tokenize
+    int queue_max = 256;  // jobs waiting for them; above: 503
   };
 
-  // All pointers outlive the service. Front ends that post into it are stopped before it is destroyed.
-  GenerationService(ModelFacts facts, ApiDefaults defaults, const Tokenizer* tokenizer, PromptRenderer* renderer, Generator* generator,
-                    const RuntimeStatus* status, metrics::Metrics* metrics, const Options& options);
+  // All pointers outlive the service. Front ends that post into it are stopped before it is
+  // destroyed.
+  GenerationService(ModelFacts facts, ApiDefaults defaults, const Tokenizer* tokenizer,
+                    PromptRenderer* renderer, Generator* generator, const RuntimeStatus* status,
+                    metrics::Metrics* metrics, const Options& options);
   ~GenerationService();
   GenerationService(const GenerationService&) = delete;
   GenerationService& operator=(const GenerationService&) = delete;
 
   // Starts a call; `parse` runs on a worker thread. Every failure arrives as OnEnd. Thread-safe.
-  std::shared_ptr<GenerationCall> Start(std::function<absl::StatusOr<ApiRequest>()> parse, std::shared_ptr<CallClient> client);
+  std::shared_ptr<GenerationCall> Start(std::function<absl::StatusOr<ApiRequest>()> parse,
+                                        std::shared_ptr<CallClient> client);
 
   // Runs `job` on a worker thread. Unavailable (overloaded): the queue is full.
   absl::Status Run(std::function<void()> job);
 
-  // Ends the call with this id, or all: choices that run finish with "abort". Thread-safe, but not from a GenerationSink.
+  // Ends the call with this id, or all: choices that run finish with "abort". Thread-safe, but not
+  // from a GenerationSink.
   absl::Status Abort(const std::string& id);  // NotFound
   void AbortAll();
   int live_calls() const;  // submitted or about to be

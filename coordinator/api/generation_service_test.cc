@@ -47,7 +47,10 @@ class CollectingClient : public CallClient {
   // Runs `task` on the thread and waits for it, so that all before it is done.
   void Sync(std::function<void()> task = [] {}) {
     std::promise<void> done;
-    Post([&] { task(); done.set_value(); });
+    Post([&] {
+      task();
+      done.set_value();
+    });
     done.get_future().wait();
   }
 
@@ -81,17 +84,20 @@ class CollectingClient : public CallClient {
 
 class GenerationServiceTest : public ::testing::Test {
  protected:
-  void Start(testing::FakeGenerator::Options options = {}, GenerationService::Options service_options = {}) {
+  void Start(testing::FakeGenerator::Options options = {},
+             GenerationService::Options service_options = {}) {
     service_.reset();
     generator_ = std::make_unique<testing::FakeGenerator>(&tokenizer_, options);
-    service_ = std::make_unique<GenerationService>(ModelFacts{.name = "m", .context_length = 1000, .vocab_size = 257}, ApiDefaults{}, &tokenizer_,
-                                                   &renderer_, generator_.get(), &status_, &metrics_, service_options);
+    service_ = std::make_unique<GenerationService>(
+        ModelFacts{.name = "m", .context_length = 1000, .vocab_size = 257}, ApiDefaults{},
+        &tokenizer_, &renderer_, generator_.get(), &status_, &metrics_, service_options);
   }
 
   std::shared_ptr<GenerationCall> Submit(CollectingClient& client, const std::string& body) {
     // The test owns the client and outlives the call.
-    return service_->Start([this, body] { return ParseRequest(Endpoint::kCompletion, body, service_->facts(), {}); },
-                           std::shared_ptr<CallClient>(std::shared_ptr<void>(), &client));
+    return service_->Start(
+        [this, body] { return ParseRequest(Endpoint::kCompletion, body, service_->facts(), {}); },
+        std::shared_ptr<CallClient>(std::shared_ptr<void>(), &client));
   }
 
   testing::FakeTokenizer tokenizer_;
@@ -112,7 +118,8 @@ TEST_F(GenerationServiceTest, ACallEndsOnceAllItsChoicesHave) {
   EXPECT_EQ(service_->live_calls(), 0);
   EXPECT_THAT(metrics_.Serialize(), HasSubstr("kt:generation_tokens_total{model_name=\"m\"} 12"));
   EXPECT_THAT(metrics_.Serialize(), HasSubstr("kt:prompt_tokens_total{model_name=\"m\"} 4"));
-  EXPECT_THAT(metrics_.Serialize(), HasSubstr("kt:time_to_first_token_seconds_count{model_name=\"m\"} 4"));
+  EXPECT_THAT(metrics_.Serialize(),
+              HasSubstr("kt:time_to_first_token_seconds_count{model_name=\"m\"} 4"));
 }
 
 TEST_F(GenerationServiceTest, EveryFailureArrivesAsTheEnd) {
@@ -125,7 +132,8 @@ TEST_F(GenerationServiceTest, EveryFailureArrivesAsTheEnd) {
   Submit(bad, R"({"prompt":5})");
   EXPECT_TRUE(absl::IsInvalidArgument(bad.end.get_future().get()));
   generator_->Hold(true);
-  Submit(full, R"({"prompt":["a","b"]})");  // the second prompt finds no place: the first is cancelled
+  Submit(full,
+         R"({"prompt":["a","b"]})");  // the second prompt finds no place: the first is cancelled
   EXPECT_TRUE(absl::IsResourceExhausted(full.end.get_future().get()));
   EXPECT_TRUE(generator_->WaitFor(0, 1));
   EXPECT_EQ(service_->live_calls(), 0);
@@ -151,7 +159,8 @@ TEST_F(GenerationServiceTest, CancelWhileQueuedFreesTheRequest) {
   EXPECT_THAT(metrics_.Serialize(), HasSubstr("kt:client_disconnects_total{model_name=\"m\"} 1"));
   EXPECT_THAT(metrics_.Serialize(), HasSubstr("kt:num_live_reqs{model_name=\"m\"} 0"));
   client.Sync();
-  EXPECT_EQ(client.end.get_future().wait_for(std::chrono::seconds(0)), std::future_status::timeout);  // told nothing more
+  EXPECT_EQ(client.end.get_future().wait_for(std::chrono::seconds(0)),
+            std::future_status::timeout);  // told nothing more
 }
 
 TEST_F(GenerationServiceTest, CancelFromWithinAnEventStopsTheEvents) {
@@ -160,7 +169,10 @@ TEST_F(GenerationServiceTest, CancelFromWithinAnEventStopsTheEvents) {
   std::shared_ptr<GenerationCall> call;
   std::promise<void> call_set, cancelled;
   client.Post([&] { call_set.get_future().wait(); });
-  client.on_event = [&] { call->Cancel(); cancelled.set_value(); };  // a second event would throw
+  client.on_event = [&] {
+    call->Cancel();
+    cancelled.set_value();
+  };  // a second event would throw
   call = Submit(client, R"({"prompt":"abc","max_tokens":500})");
   call_set.set_value();
   cancelled.get_future().wait();
@@ -186,7 +198,12 @@ TEST_F(GenerationServiceTest, CancelBeforePreparationNeverSubmits) {
 TEST_F(GenerationServiceTest, AFullPreparationQueueIsOverload) {
   Start({}, {.threads = 1, .queue_max = 1});
   std::promise<void> release, started;
-  ASSERT_TRUE(service_->Run([&] { started.set_value(); release.get_future().wait(); }).ok());
+  ASSERT_TRUE(service_
+                  ->Run([&] {
+                    started.set_value();
+                    release.get_future().wait();
+                  })
+                  .ok());
   started.get_future().wait();
   ASSERT_TRUE(service_->Run([] {}).ok());
   absl::Status status = service_->Run([] {});
@@ -220,8 +237,18 @@ TEST_F(GenerationServiceTest, ManyCancelsLeaveNothing) {
     call->Cancel();
   }
   std::promise<void> one, two;  // both workers have come to the end of the queue
-  ASSERT_TRUE(service_->Run([&] { one.set_value(); two.get_future().wait(); }).ok());
-  ASSERT_TRUE(service_->Run([&] { one.get_future().wait(); two.set_value(); }).ok());
+  ASSERT_TRUE(service_
+                  ->Run([&] {
+                    one.set_value();
+                    two.get_future().wait();
+                  })
+                  .ok());
+  ASSERT_TRUE(service_
+                  ->Run([&] {
+                    one.get_future().wait();
+                    two.set_value();
+                  })
+                  .ok());
   service_.reset();
   EXPECT_EQ(generator_->live(), 0);
   EXPECT_THAT(metrics_.Serialize(), HasSubstr("kt:num_live_reqs{model_name=\"m\"} 0"));

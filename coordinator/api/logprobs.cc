@@ -15,12 +15,16 @@ Json ByteArray(const std::string& bytes) {
 }
 
 Json ChatToken(const Tokenizer& tokenizer, int32_t id, float logprob) {
-  return {{"token", TokenText(tokenizer, id)}, {"logprob", FiniteLogprob(logprob)}, {"bytes", ByteArray(tokenizer.TokenBytes(id))}};
+  return {{"token", TokenText(tokenizer, id)},
+          {"logprob", FiniteLogprob(logprob)},
+          {"bytes", ByteArray(tokenizer.TokenBytes(id))}};
 }
 
 }  // namespace
 
-std::string TokenText(const Tokenizer& tokenizer, int32_t id) { return tokenizer.Decode({&id, 1}, /*skip_special_tokens=*/false); }
+std::string TokenText(const Tokenizer& tokenizer, int32_t id) {
+  return tokenizer.Decode({&id, 1}, /*skip_special_tokens=*/false);
+}
 
 float FiniteLogprob(float logprob) { return logprob > kLogprobMin ? logprob : kLogprobMin; }
 
@@ -40,7 +44,8 @@ void CompletionLogprobs::AppendToken(int32_t id) {
   offsets_.push_back(offset_);
   if (skip_special_tokens_ && tokenizer_->IsSpecial(id)) return;
   const std::string bytes = tokenizer_->TokenBytes(id);
-  offset_ += std::count_if(bytes.begin(), bytes.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+  offset_ += std::count_if(bytes.begin(), bytes.end(),
+                           [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
 void CompletionLogprobs::AppendFirst(int32_t id) {
@@ -55,7 +60,8 @@ void CompletionLogprobs::Append(const TokenLogprob& token) {
   Json top = Json::object();
   for (auto [id, logprob] : token.top) {
     std::string text = TokenText(*tokenizer_, id);
-    if (!top.contains(text)) top[text] = FiniteLogprob(logprob);  // parts of characters share a text: the likeliest stays
+    if (!top.contains(text))
+      top[text] = FiniteLogprob(logprob);  // parts of characters share a text: the likeliest stays
   }
   top_.push_back(std::move(top));
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpenAI's two shapes of log probabilities. A token that is part of a character shows as U+FFFD; "bytes" has its real bytes.
+// OpenAI's two shapes of log probabilities. A token that is part of a character shows as U+FFFD;
+// "bytes" has its real bytes.
 #ifndef KT_COORDINATOR_API_LOGPROBS_H_
 #define KT_COORDINATOR_API_LOGPROBS_H_
 
@@ -23,10 +24,12 @@ float FiniteLogprob(float logprob);
 // {"content": [{token, logprob, bytes, top_logprobs: [{token, logprob, bytes}]}], "refusal": null}
 Json ChatLogprobs(const Tokenizer& tokenizer, const std::vector<TokenLogprob>& tokens);
 
-// {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, of the tokens appended since the last Take().
+// {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, of the tokens appended since the
+// last Take().
 class CompletionLogprobs {
  public:
-  CompletionLogprobs(const Tokenizer* tokenizer, bool skip_special_tokens) : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {}
+  CompletionLogprobs(const Tokenizer* tokenizer, bool skip_special_tokens)
+      : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {}
   void AppendFirst(int32_t id);  // of an echoed prompt: has no probability
   void Append(const TokenLogprob& token);
   Json Take();
@@ -37,7 +40,8 @@ class CompletionLogprobs {
   const Tokenizer* tokenizer_;
   bool skip_special_tokens_;
   int64_t offset_ = 0;  // characters of the text before the next token
-  Json tokens_ = Json::array(), logprobs_ = Json::array(), top_ = Json::array(), offsets_ = Json::array();
+  Json tokens_ = Json::array(), logprobs_ = Json::array(), top_ = Json::array(),
+       offsets_ = Json::array();
 };
 
 }  // namespace kt::api

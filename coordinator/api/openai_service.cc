@@ -17,7 +17,8 @@ constexpr std::chrono::milliseconds kHealthGenerateTimeout(20000);
 // A generation call over HTTP: events become chunks or one whole answer.
 class HttpCall : public CallClient, public std::enable_shared_from_this<HttpCall> {
  public:
-  HttpCall(GenerationService* service, OpenAiService::Reply reply) : service_(service), reply_(std::move(reply)) {}
+  HttpCall(GenerationService* service, OpenAiService::Reply reply)
+      : service_(service), reply_(std::move(reply)) {}
 
   void Start(std::function<absl::StatusOr<ApiRequest>()> parse) {
     auto call = service_->Start(std::move(parse), shared_from_this());
@@ -28,7 +29,8 @@ class HttpCall : public CallClient, public std::enable_shared_from_this<HttpCall
 
   void OnPrepared(std::shared_ptr<const PreparedCall> call) override {
     prepared_ = call;
-    response_ = std::make_unique<Response>(std::move(call), service_->facts().name, &service_->tokenizer());
+    response_ =
+        std::make_unique<Response>(std::move(call), service_->facts().name, &service_->tokenizer());
   }
 
   // A stream begins with its first event, so that what fails before is an ordinary HTTP error.
@@ -60,7 +62,8 @@ class HttpCall : public CallClient, public std::enable_shared_from_this<HttpCall
 // Wants one token, whatever it is.
 class HealthCall : public CallClient, public std::enable_shared_from_this<HealthCall> {
  public:
-  HealthCall(GenerationService* service, OpenAiService::Reply reply) : service_(service), reply_(std::move(reply)) {}
+  HealthCall(GenerationService* service, OpenAiService::Reply reply)
+      : service_(service), reply_(std::move(reply)) {}
 
   void Start() {
     auto call = service_->Start(
@@ -79,7 +82,8 @@ class HealthCall : public CallClient, public std::enable_shared_from_this<Health
       auto strong = self.lock();
       if (strong == nullptr || strong->answered_) return;
       call->Cancel();
-      strong->reply_->Fail(Unavailable("no token was generated within {} s", kHealthGenerateTimeout.count() / 1000));
+      strong->reply_->Fail(
+          Unavailable("no token was generated within {} s", kHealthGenerateTimeout.count() / 1000));
     });
   }
 
@@ -98,9 +102,12 @@ class HealthCall : public CallClient, public std::enable_shared_from_this<Health
   bool answered_ = false;
 };
 
-absl::StatusOr<std::vector<int32_t>> TokenizeOne(GenerationService& service, const Prompt& prompt, const std::string& param) {
-  if (std::holds_alternative<std::string>(prompt)) return service.tokenizer().Encode(std::get<std::string>(prompt));
-  return WithParam(FieldError(param, "must be a string or a list of strings, got token ids"), param);
+absl::StatusOr<std::vector<int32_t>> TokenizeOne(GenerationService& service, const Prompt& prompt,
+                                                 const std::string& param) {
+  if (std::holds_alternative<std::string>(prompt))
+    return service.tokenizer().Encode(std::get<std::string>(prompt));
+  return WithParam(FieldError(param, "must be a string or a list of strings, got token ids"),
+                   param);
 }
 
 absl::StatusOr<Json> TokenizeBody(GenerationService& service, const Json& body) {
@@ -145,7 +152,8 @@ absl::StatusOr<Json> DetokenizeBody(GenerationService& service, const Json& body
   }
   Json texts = Json::array();
   for (const Json& list : tokens) {
-    KT_ASSIGN_OR_RETURN(auto ids, ReadTokenIds(list, fmt::format("tokens[{}]", texts.size()), vocab_size, 0, kJsonValuesMax));
+    KT_ASSIGN_OR_RETURN(auto ids, ReadTokenIds(list, fmt::format("tokens[{}]", texts.size()),
+                                               vocab_size, 0, kJsonValuesMax));
     texts.push_back(service.tokenizer().Decode(ids, skip));
   }
   return Json{{"text", std::move(texts)}};
@@ -155,8 +163,12 @@ absl::StatusOr<Json> DetokenizeBody(GenerationService& service, const Json& body
 
 Json OpenAiService::ModelCard() const {
   const ModelFacts& facts = service_->facts();
-  return {{"id", facts.name},     {"object", "model"}, {"created", facts.created},
-          {"owned_by", "kt"},     {"root", facts.name}, {"parent", nullptr},
+  return {{"id", facts.name},
+          {"object", "model"},
+          {"created", facts.created},
+          {"owned_by", "kt"},
+          {"root", facts.name},
+          {"parent", nullptr},
           {"max_model_len", facts.context_length}};
 }
 
@@ -166,17 +178,21 @@ void OpenAiService::ListModels(Reply reply) {
 
 void OpenAiService::GetModel(const std::string& id, Reply reply) {
   if (id == service_->facts().name) return reply->Send(200, kJson, DumpJson(ModelCard()));
-  reply->Fail(WithCode(WithParam(NotFound("model {} does not exist; this server has {}", JsonExcerpt(id), service_->facts().name), "model"),
+  reply->Fail(WithCode(WithParam(NotFound("model {} does not exist; this server has {}",
+                                          JsonExcerpt(id), service_->facts().name),
+                                 "model"),
                        kModelNotFound));
 }
 
 void OpenAiService::Generate(Endpoint endpoint, std::string body, Reply reply) {
-  std::make_shared<HttpCall>(service_, std::move(reply))->Start([service = service_, endpoint, body = std::move(body)] {
-    return ParseRequest(endpoint, body, service->facts(), service->defaults());
-  });
+  std::make_shared<HttpCall>(service_, std::move(reply))
+      ->Start([service = service_, endpoint, body = std::move(body)] {
+        return ParseRequest(endpoint, body, service->facts(), service->defaults());
+      });
 }
 
-void OpenAiService::AnswerBody(std::string body, std::function<absl::StatusOr<Json>(const Json&)> work, Reply reply) {
+void OpenAiService::AnswerBody(std::string body,
+                               std::function<absl::StatusOr<Json>(const Json&)> work, Reply reply) {
   absl::Status status = service_->Run([body = std::move(body), work = std::move(work), reply] {
     Json out;
     absl::Status done = ReadBody(body, [&](const Json& object) -> absl::Status {
@@ -184,19 +200,25 @@ void OpenAiService::AnswerBody(std::string body, std::function<absl::StatusOr<Js
       return absl::OkStatus();
     });
     reply->Post([reply, done, text = DumpJson(out)] {
-      if (done.ok()) reply->Send(200, kJson, text);
-      else reply->Fail(done);
+      if (done.ok())
+        reply->Send(200, kJson, text);
+      else
+        reply->Fail(done);
     });
   });
   if (!status.ok()) reply->Fail(status);
 }
 
 void OpenAiService::Tokenize(std::string body, Reply reply) {
-  AnswerBody(std::move(body), [this](const Json& object) { return TokenizeBody(*service_, object); }, std::move(reply));
+  AnswerBody(
+      std::move(body), [this](const Json& object) { return TokenizeBody(*service_, object); },
+      std::move(reply));
 }
 
 void OpenAiService::Detokenize(std::string body, Reply reply) {
-  AnswerBody(std::move(body), [this](const Json& object) { return DetokenizeBody(*service_, object); }, std::move(reply));
+  AnswerBody(
+      std::move(body), [this](const Json& object) { return DetokenizeBody(*service_, object); },
+      std::move(reply));
 }
 
 void OpenAiService::Health(bool verbose, Reply reply) {
@@ -205,32 +227,46 @@ void OpenAiService::Health(bool verbose, Reply reply) {
   reply->Send(ready ? 200 : 503, kJson, DumpJson(service_->status().Health()));
 }
 
-void OpenAiService::HealthGenerate(Reply reply) { std::make_shared<HealthCall>(service_, std::move(reply))->Start(); }
-void OpenAiService::ModelInfo(Reply reply) { reply->Send(200, kJson, DumpJson(service_->status().ModelInfo())); }
-void OpenAiService::ServerInfo(Reply reply) { reply->Send(200, kJson, DumpJson(service_->status().ServerInfo())); }
+void OpenAiService::HealthGenerate(Reply reply) {
+  std::make_shared<HealthCall>(service_, std::move(reply))->Start();
+}
+void OpenAiService::ModelInfo(Reply reply) {
+  reply->Send(200, kJson, DumpJson(service_->status().ModelInfo()));
+}
+void OpenAiService::ServerInfo(Reply reply) {
+  reply->Send(200, kJson, DumpJson(service_->status().ServerInfo()));
+}
 
 void OpenAiService::Metrics(Reply reply) {
   reply->Send(200, "text/plain; version=0.0.4; charset=utf-8", service_->metrics().Serialize());
 }
 
 void OpenAiService::AbortRequest(std::string body, Reply reply) {
-  AnswerBody(std::move(body), [this](const Json& object) -> absl::StatusOr<Json> {
-    RequestFields fields(object);
-    const bool all = fields.Bool("abort_all", false);
-    const auto rid = fields.String("rid", kRequestIdBytesMax);
-    KT_RETURN_IF_ERROR(fields.status());
-    if (!all && !rid) return FieldError("rid", "or abort_all: true must be given");
-    if (all) service_->AbortAll();
-    else KT_RETURN_IF_ERROR(service_->Abort(*rid));
-    return Json::object();
-  }, std::move(reply));
+  AnswerBody(
+      std::move(body),
+      [this](const Json& object) -> absl::StatusOr<Json> {
+        RequestFields fields(object);
+        const bool all = fields.Bool("abort_all", false);
+        const auto rid = fields.String("rid", kRequestIdBytesMax);
+        KT_RETURN_IF_ERROR(fields.status());
+        if (!all && !rid) return FieldError("rid", "or abort_all: true must be given");
+        if (all)
+          service_->AbortAll();
+        else
+          KT_RETURN_IF_ERROR(service_->Abort(*rid));
+        return Json::object();
+      },
+      std::move(reply));
 }
 
-// No answer leaves anything in the cache today: there is nothing to throw away once no request runs.
+// No answer leaves anything in the cache today: there is nothing to throw away once no request
+// runs.
 void OpenAiService::FlushCache(Reply reply) {
   const int live = service_->live_calls();
   if (live > 0) {
-    return reply->Fail(WithCode(FailedPrecondition("the cache was not flushed: {} requests are running", live), kRequestsRunning));
+    return reply->Fail(
+        WithCode(FailedPrecondition("the cache was not flushed: {} requests are running", live),
+                 kRequestsRunning));
   }
   reply->Send(200, kText, "Cache flushed.\n");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The HTTP endpoints: a body in, an answer into a ReplyChannel. Called on the channel's thread; long work runs on the
-// GenerationService's threads.
+// The HTTP endpoints: a body in, an answer into a ReplyChannel. Called on the channel's thread;
+// long work runs on the GenerationService's threads.
 #ifndef KT_COORDINATOR_API_OPENAI_SERVICE_H_
 #define KT_COORDINATOR_API_OPENAI_SERVICE_H_
 
@@ -20,8 +20,10 @@ class OpenAiService {
 
   void ListModels(Reply reply);
   void GetModel(const std::string& id, Reply reply);
-  void Generate(Endpoint endpoint, std::string body, Reply reply);  // /v1/chat/completions, /v1/completions
-  // {"prompt": text or list of texts} or {"messages": […]} → {"tokens", "count", "max_model_len"}; lists for a list.
+  void Generate(Endpoint endpoint, std::string body,
+                Reply reply);  // /v1/chat/completions, /v1/completions
+  // {"prompt": text or list of texts} or {"messages": […]} → {"tokens", "count", "max_model_len"};
+  // lists for a list.
   void Tokenize(std::string body, Reply reply);
   // {"tokens": ids or list of lists, "skip_special_tokens": true} → {"text"}; a list for a list.
   void Detokenize(std::string body, Reply reply);
@@ -36,7 +38,8 @@ class OpenAiService {
 
  private:
   // Parses `body` and runs `work` on a worker thread, and sends what it returns.
-  void AnswerBody(std::string body, std::function<absl::StatusOr<Json>(const Json&)> work, Reply reply);
+  void AnswerBody(std::string body, std::function<absl::StatusOr<Json>(const Json&)> work,
+                  Reply reply);
   Json ModelCard() const;
 
   GenerationService* const service_;

@@ -21,10 +21,12 @@ class PrepareTest : public ::testing::Test {
   absl::StatusOr<PreparedCall> Run(Endpoint endpoint, const std::string& body) {
     auto request = ParseRequest(endpoint, body, kFacts, {});
     if (!request.ok()) return request.status();
-    return Prepare(*std::move(request), renderer_, tokenizer_, kFacts, LongestTokenBytes(tokenizer_));
+    return Prepare(*std::move(request), renderer_, tokenizer_, kFacts,
+                   LongestTokenBytes(tokenizer_));
   }
   absl::StatusOr<PreparedCall> Completion(size_t prompt, const std::string& more) {
-    return Run(Endpoint::kCompletion, R"({"prompt":")" + std::string(prompt, 'x') + "\"" + more + "}");
+    return Run(Endpoint::kCompletion,
+               R"({"prompt":")" + std::string(prompt, 'x') + "\"" + more + "}");
   }
 
   testing::FakeTokenizer tokenizer_;
@@ -54,8 +56,11 @@ TEST_F(PrepareTest, TheLimitIsExactAndTheErrorHasBothNumbers) {
   }
   auto call = Completion(60, R"(,"max_tokens":41)");
   EXPECT_EQ(ErrorCode(call.status()), "context_length_exceeded");
-  EXPECT_THAT(Message(call.status()), HasSubstr("is 100 tokens, but 101 were requested (60 in the prompt, 41 in the answer)"));
-  EXPECT_THAT(Message(Completion(60, R"(,"max_tokens":2147483647)").status()), HasSubstr("2147483707 were requested"));
+  EXPECT_THAT(
+      Message(call.status()),
+      HasSubstr("is 100 tokens, but 101 were requested (60 in the prompt, 41 in the answer)"));
+  EXPECT_THAT(Message(Completion(60, R"(,"max_tokens":2147483647)").status()),
+              HasSubstr("2147483707 were requested"));
   // The prompt alone may fill the context.
   EXPECT_EQ(Completion(100, R"(,"max_tokens":0,"echo":true)")->generations[0].max_new_tokens, 0);
 }
@@ -74,16 +79,25 @@ TEST_F(PrepareTest, ManyPromptsGetIdsOfTheirOwn) {
   EXPECT_EQ(call->generations[1].id, "r-1");
   EXPECT_EQ(call->prompt_tokens, 3);
   EXPECT_THAT(call->echo_texts, ::testing::ElementsAre("ab", "c"));
-  EXPECT_THAT(Message(Run(Endpoint::kCompletion, R"({"prompt":["ab",")" + std::string(200, 'x') + "\"]}").status()), HasSubstr("prompt[1] has 200 tokens"));
+  EXPECT_THAT(
+      Message(Run(Endpoint::kCompletion, R"({"prompt":["ab",")" + std::string(200, 'x') + "\"]}")
+                  .status()),
+      HasSubstr("prompt[1] has 200 tokens"));
 }
 
 TEST_F(PrepareTest, MinTokensCannotExceedTheAnswer) {
-  EXPECT_THAT(Message(Completion(10, R"(,"max_tokens":4,"min_tokens":5)").status()), HasSubstr("min_tokens must be at most the 4 tokens of the answer, got 5"));
+  EXPECT_THAT(Message(Completion(10, R"(,"max_tokens":4,"min_tokens":5)").status()),
+              HasSubstr("min_tokens must be at most the 4 tokens of the answer, got 5"));
 }
 
 TEST_F(PrepareTest, TemplateFailuresAreTheRequestsErrors) {
-  for (const char* kwargs : {R"({"raise":"roles must alternate"})", R"({"loop":1})", R"({"allocate":1})"}) {
-    auto call = Run(Endpoint::kChat, fmt::format(R"({{"messages":[{{"role":"user","content":"hi"}}],"chat_template_kwargs":{}}})", kwargs));
+  for (const char* kwargs :
+       {R"({"raise":"roles must alternate"})", R"({"loop":1})", R"({"allocate":1})"}) {
+    auto call =
+        Run(Endpoint::kChat,
+            fmt::format(
+                R"({{"messages":[{{"role":"user","content":"hi"}}],"chat_template_kwargs":{}}})",
+                kwargs));
     ASSERT_FALSE(call.ok());
     EXPECT_EQ(call.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(ErrorCode(call.status()), "chat_template_error");
@@ -91,7 +105,9 @@ TEST_F(PrepareTest, TemplateFailuresAreTheRequestsErrors) {
 }
 
 TEST_F(PrepareTest, TheAnswerPrefixFollowsTheRenderedPrompt) {
-  auto call = Run(Endpoint::kChat, R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"Well"}],"continue_final_message":true})");
+  auto call = Run(
+      Endpoint::kChat,
+      R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"Well"}],"continue_final_message":true})");
   ASSERT_TRUE(call.ok());
   EXPECT_EQ(tokenizer_.Decode(call->generations[0].prompt_ids, true), "[user]qWell");
 }
@@ -99,7 +115,8 @@ TEST_F(PrepareTest, TheAnswerPrefixFollowsTheRenderedPrompt) {
 TEST(ApiKeyTest, OnlyTheKeyMatches) {
   EXPECT_TRUE(BearerMatches("Bearer abc", "abc"));
   EXPECT_TRUE(BearerMatches("bearer abc", "abc"));
-  for (const char* other : {"", "abc", "Bearer", "Bearer ", "Bearer abd", "Bearer ab", "Bearer abcd", "Bearer abcabc", "Basic abc", "Bearer  abc"}) {
+  for (const char* other : {"", "abc", "Bearer", "Bearer ", "Bearer abd", "Bearer ab",
+                            "Bearer abcd", "Bearer abcabc", "Basic abc", "Bearer  abc"}) {
     EXPECT_FALSE(BearerMatches(other, "abc")) << other;
   }
 }

@@ -22,7 +22,8 @@ struct ModelFacts {
   int64_t created = 0;     // Unix seconds, of /v1/models
 };
 
-// Used where a request names no value: generation_config.json, or nothing with --sampling-defaults openai.
+// Used where a request names no value: generation_config.json, or nothing with --sampling-defaults
+// openai.
 struct ApiDefaults {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int> top_k;
@@ -35,11 +36,12 @@ using Prompt = std::variant<std::string, std::vector<int32_t>>;
 // Every field is checked; what needs the tokenizer (prompt length) is not.
 struct ApiRequest {
   Endpoint endpoint = Endpoint::kCompletion;
-  std::string id;                 // of the answer: the client's "rid" or drawn
-  Json template_variables;        // chat: for PromptRenderer
-  std::string answer_prefix;      // chat with continue_final_message: the beginning of the answer
-  std::vector<Prompt> prompts;    // completion: at least one
-  GenerationRequest generation;   // sampling and limits; id, prompt_ids and max_new_tokens follow in Prepare()
+  std::string id;               // of the answer: the client's "rid" or drawn
+  Json template_variables;      // chat: for PromptRenderer
+  std::string answer_prefix;    // chat with continue_final_message: the beginning of the answer
+  std::vector<Prompt> prompts;  // completion: at least one
+  GenerationRequest
+      generation;  // sampling and limits; id, prompt_ids and max_new_tokens follow in Prepare()
   std::optional<int> max_tokens;  // absent: 16 for a completion, the rest of the context for chat
   bool stream = false;
   bool include_usage = false;
@@ -50,10 +52,11 @@ struct ApiRequest {
 // An ApiRequest made ready for the scheduler.
 struct PreparedCall {
   ApiRequest request;
-  int64_t created = 0;                         // Unix seconds
-  std::vector<GenerationRequest> generations;  // one a prompt; choice c of prompt p is choice p * n + c of the answer
-  std::vector<std::string> echo_texts;         // one a prompt, with echo only
-  int prompt_tokens = 0;                       // of all prompts
+  int64_t created = 0;  // Unix seconds
+  std::vector<GenerationRequest>
+      generations;  // one a prompt; choice c of prompt p is choice p * n + c of the answer
+  std::vector<std::string> echo_texts;  // one a prompt, with echo only
+  int prompt_tokens = 0;                // of all prompts
   int num_choices() const { return static_cast<int>(generations.size()) * request.generation.n; }
 };
 

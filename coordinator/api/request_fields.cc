@@ -5,10 +5,16 @@
 
 namespace kt::api {
 
-std::string DescribeValue(const Json& value) { return fmt::format("{} {}", value.type_name(), JsonExcerpt(value)); }
+std::string DescribeValue(const Json& value) {
+  return fmt::format("{} {}", value.type_name(), JsonExcerpt(value));
+}
 
-absl::StatusOr<int64_t> ReadInt(const Json& value, std::string_view param, int64_t min, int64_t max) {
-  const auto error = [&] { return FieldError(param, "must be an integer between {} and {}, got {}", min, max, DescribeValue(value)); };
+absl::StatusOr<int64_t> ReadInt(const Json& value, std::string_view param, int64_t min,
+                                int64_t max) {
+  const auto error = [&] {
+    return FieldError(param, "must be an integer between {} and {}, got {}", min, max,
+                      DescribeValue(value));
+  };
   int64_t x = 0;
   if (value.is_number_unsigned()) {
     if (value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return error();
@@ -25,15 +31,18 @@ absl::StatusOr<int64_t> ReadInt(const Json& value, std::string_view param, int64
   return x;
 }
 
-absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const Json& value, std::string_view param, int vocab_size, size_t min, size_t max) {
-  if (!value.is_array()) return FieldError(param, "must be a list of token ids, got {}", DescribeValue(value));
+absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const Json& value, std::string_view param,
+                                                  int vocab_size, size_t min, size_t max) {
+  if (!value.is_array())
+    return FieldError(param, "must be a list of token ids, got {}", DescribeValue(value));
   if (value.size() < min || value.size() > max) {
     return FieldError(param, "must have {} to {} token ids, got {}", min, max, value.size());
   }
   std::vector<int32_t> ids;
   ids.reserve(value.size());
   for (const Json& item : value) {
-    KT_ASSIGN_OR_RETURN(int64_t id, ReadInt(item, fmt::format("{}[{}]", param, ids.size()), 0, vocab_size - 1));
+    KT_ASSIGN_OR_RETURN(int64_t id,
+                        ReadInt(item, fmt::format("{}[{}]", param, ids.size()), 0, vocab_size - 1));
     ids.push_back(static_cast<int32_t>(id));
   }
   return ids;
@@ -57,13 +66,17 @@ std::optional<int64_t> RequestFields::Int(const std::string& field, int64_t min,
   return std::nullopt;
 }
 
-std::optional<float> RequestFields::Number(const std::string& field, double min, double max, bool above_min) {
+std::optional<float> RequestFields::Number(const std::string& field, double min, double max,
+                                           bool above_min) {
   const Json* value = Find(field);
   if (value == nullptr) return std::nullopt;
   double x = value->is_number() ? value->get<double>() : NAN;
-  if (std::isfinite(x) && x >= min && x <= max && !(above_min && static_cast<float>(x) <= min)) return static_cast<float>(x);
-  Fail(above_min ? FieldError(field, "must be a number above {} and at most {}, got {}", min, max, DescribeValue(*value))
-                 : FieldError(field, "must be a number between {} and {}, got {}", min, max, DescribeValue(*value)));
+  if (std::isfinite(x) && x >= min && x <= max && !(above_min && static_cast<float>(x) <= min))
+    return static_cast<float>(x);
+  Fail(above_min ? FieldError(field, "must be a number above {} and at most {}, got {}", min, max,
+                              DescribeValue(*value))
+                 : FieldError(field, "must be a number between {} and {}, got {}", min, max,
+                              DescribeValue(*value)));
   return std::nullopt;
 }
 

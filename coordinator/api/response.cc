@@ -5,20 +5,30 @@ namespace kt::api {
 
 std::string_view FinishReasonName(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kNone: return "";
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kAbort: return "abort";
+    case FinishReason::kNone:
+      return "";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kAbort:
+      return "abort";
   }
   return "";
 }
 
-Response::Response(std::shared_ptr<const PreparedCall> call, std::string model, const Tokenizer* tokenizer)
-    : call_(std::move(call)), model_(std::move(model)), tokenizer_(tokenizer), choices_(static_cast<size_t>(call_->num_choices())),
+Response::Response(std::shared_ptr<const PreparedCall> call, std::string model,
+                   const Tokenizer* tokenizer)
+    : call_(std::move(call)),
+      model_(std::move(model)),
+      tokenizer_(tokenizer),
+      choices_(static_cast<size_t>(call_->num_choices())),
       prompt_logprobs_(call_->generations.size()) {
   const GenerationRequest& g = call_->request.generation;
   if (!g.logprobs || chat()) return;
-  for (Choice& choice : choices_) choice.completion_logprobs = std::make_unique<CompletionLogprobs>(tokenizer_, g.skip_special_tokens);
+  for (Choice& choice : choices_)
+    choice.completion_logprobs =
+        std::make_unique<CompletionLogprobs>(tokenizer_, g.skip_special_tokens);
 }
 
 // The prompt's text before the first text of a choice; its log probabilities go to the choice's.
@@ -37,41 +47,57 @@ void Response::Add(int prompt, GenerationEvent event, std::vector<Json>* chunks)
   const int index = prompt * request.generation.n + event.choice;
   Choice& choice = choices_[static_cast<size_t>(index)];
   completion_tokens_ += static_cast<int64_t>(event.token_ids.size());
-  if (!event.prompt_logprobs.empty()) prompt_logprobs_[static_cast<size_t>(prompt)] = std::move(event.prompt_logprobs);
+  if (!event.prompt_logprobs.empty())
+    prompt_logprobs_[static_cast<size_t>(prompt)] = std::move(event.prompt_logprobs);
 
   const bool first = !choice.started;
   choice.started = true;
   std::string text = first ? Echo(prompt, choice) + event.text : std::move(event.text);
   const bool finished = event.finish_reason != FinishReason::kNone;
   choice.finish_reason = event.finish_reason;
-  if (!event.matched_stop.empty()) choice.matched_stop = event.matched_stop;
-  else if (event.matched_token) choice.matched_stop = *event.matched_token;
+  if (!event.matched_stop.empty())
+    choice.matched_stop = event.matched_stop;
+  else if (event.matched_token)
+    choice.matched_stop = *event.matched_token;
   if (choice.completion_logprobs != nullptr) {
     for (const TokenLogprob& token : event.logprobs) choice.completion_logprobs->Append(token);
   }
 
   if (!request.stream) {
     choice.text += text;
-    if (chat()) std::move(event.logprobs.begin(), event.logprobs.end(), std::back_inserter(choice.chat_logprobs));
+    if (chat())
+      std::move(event.logprobs.begin(), event.logprobs.end(),
+                std::back_inserter(choice.chat_logprobs));
     return;
   }
-  const bool has_logprobs = request.generation.logprobs && (!event.logprobs.empty() || (first && request.echo));
+  const bool has_logprobs =
+      request.generation.logprobs && (!event.logprobs.empty() || (first && request.echo));
   Json logprobs;
-  if (has_logprobs) logprobs = chat() ? ChatLogprobs(*tokenizer_, event.logprobs) : choice.completion_logprobs->Take();
+  if (has_logprobs)
+    logprobs =
+        chat() ? ChatLogprobs(*tokenizer_, event.logprobs) : choice.completion_logprobs->Take();
   if (!chat()) {
-    if (!text.empty() || has_logprobs || finished) chunks->push_back(Chunk(index, choice, text, logprobs, finished));
+    if (!text.empty() || has_logprobs || finished)
+      chunks->push_back(Chunk(index, choice, text, logprobs, finished));
     return;
   }
-  if (first) chunks->push_back(Chunk(index, choice, {{"role", "assistant"}, {"content", ""}}, nullptr, false));
-  if (!text.empty() || has_logprobs) chunks->push_back(Chunk(index, choice, {{"content", text}}, logprobs, false));
+  if (first)
+    chunks->push_back(
+        Chunk(index, choice, {{"role", "assistant"}, {"content", ""}}, nullptr, false));
+  if (!text.empty() || has_logprobs)
+    chunks->push_back(Chunk(index, choice, {{"content", text}}, logprobs, false));
   if (finished) chunks->push_back(Chunk(index, choice, Json::object(), nullptr, true));
 }
 
 Json Response::Head(std::string_view object) const {
-  return {{"id", call_->request.id}, {"object", object}, {"created", call_->created}, {"model", model_}};
+  return {{"id", call_->request.id},
+          {"object", object},
+          {"created", call_->created},
+          {"model", model_}};
 }
 
-Json Response::Chunk(int index, const Choice& choice, Json content, Json logprobs, bool finished) const {
+Json Response::Chunk(int index, const Choice& choice, Json content, Json logprobs,
+                     bool finished) const {
   Json out = Head(chat() ? "chat.completion.chunk" : "text_completion");
   Json entry = {{"index", index}};
   entry[chat() ? "delta" : "text"] = std::move(content);
@@ -79,8 +105,10 @@ Json Response::Chunk(int index, const Choice& choice, Json content, Json logprob
   entry["finish_reason"] = finished ? Json(FinishReasonName(choice.finish_reason)) : Json();
   if (finished) entry["matched_stop"] = choice.matched_stop;
   out["choices"] = Json::array({std::move(entry)});
-  if (call_->request.continuous_usage) out["usage"] = UsageJson();
-  else if (call_->request.include_usage) out["usage"] = nullptr;
+  if (call_->request.continuous_usage)
+    out["usage"] = UsageJson();
+  else if (call_->request.include_usage)
+    out["usage"] = nullptr;
   return out;
 }
 
@@ -105,12 +133,18 @@ Json Response::Whole() {
     Choice& choice = choices_[i];
     Json entry = {{"index", i}};
     if (chat()) {
-      entry["message"] = {{"role", "assistant"}, {"content", choice.text}, {"reasoning_content", nullptr}, {"tool_calls", nullptr}};
+      entry["message"] = {{"role", "assistant"},
+                          {"content", choice.text},
+                          {"reasoning_content", nullptr},
+                          {"tool_calls", nullptr}};
     } else {
       entry["text"] = choice.text;
     }
-    if (!call_->request.generation.logprobs) entry["logprobs"] = nullptr;
-    else entry["logprobs"] = chat() ? ChatLogprobs(*tokenizer_, choice.chat_logprobs) : choice.completion_logprobs->Take();
+    if (!call_->request.generation.logprobs)
+      entry["logprobs"] = nullptr;
+    else
+      entry["logprobs"] = chat() ? ChatLogprobs(*tokenizer_, choice.chat_logprobs)
+                                 : choice.completion_logprobs->Take();
     entry["finish_reason"] = FinishReasonName(choice.finish_reason);
     entry["matched_stop"] = choice.matched_stop;
     choices.push_back(std::move(entry));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events of one call → OpenAI's answers: chat.completion, chat.completion.chunk and text_completion.
+// Events of one call → OpenAI's answers: chat.completion, chat.completion.chunk and
+// text_completion.
 #ifndef KT_COORDINATOR_API_RESPONSE_H_
 #define KT_COORDINATOR_API_RESPONSE_H_
 
@@ -20,7 +21,8 @@ class Response {
  public:
   Response(std::shared_ptr<const PreparedCall> call, std::string model, const Tokenizer* tokenizer);
 
-  // Takes the next event of a prompt. `chunks` gets the stream chunks that show it (none while a character is incomplete).
+  // Takes the next event of a prompt. `chunks` gets the stream chunks that show it (none while a
+  // character is incomplete).
   void Add(int prompt, GenerationEvent event, std::vector<Json>* chunks);
   // The last chunk with stream_options.include_usage.
   Json UsageChunk() const;
@@ -29,10 +31,10 @@ class Response {
 
  private:
   struct Choice {
-    std::string text;               // all of it; only when not streaming
+    std::string text;                         // all of it; only when not streaming
     std::vector<TokenLogprob> chat_logprobs;  // all of them; only when not streaming
     std::unique_ptr<CompletionLogprobs> completion_logprobs;
-    bool started = false;           // its first chunk (or the echo) has been made
+    bool started = false;  // its first chunk (or the echo) has been made
     FinishReason finish_reason = FinishReason::kNone;
     Json matched_stop;
   };

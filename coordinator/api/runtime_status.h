@@ -13,7 +13,8 @@ class RuntimeStatus {
   virtual ~RuntimeStatus() = default;
   // False while starting, draining or failed: new requests are refused with 503.
   virtual bool Ready() const = 0;
-  // {"state": "starting|ready|degraded|draining|failed", "progress": 0..1, "reasons": [text], "warnings": [text], ...}
+  // {"state": "starting|ready|degraded|draining|failed", "progress": 0..1, "reasons": [text],
+  // "warnings": [text], ...}
   virtual Json Health() const = 0;
   virtual Json ModelInfo() const = 0;   // GET /model_info
   virtual Json ServerInfo() const = 0;  // GET /server_info; without secrets

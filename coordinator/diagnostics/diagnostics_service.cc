@@ -11,7 +11,8 @@
 namespace kt {
 namespace {
 
-// Events wait here for the gRPC thread; a trace is as long as its request, so the queue is bounded by it.
+// Events wait here for the gRPC thread; a trace is as long as its request, so the queue is bounded
+// by it.
 class QueueSink final : public GenerationSink {
  public:
   void OnEvent(GenerationEvent event) override {
@@ -55,13 +56,17 @@ proto::TraceEvent ToProto(const GenerationEvent& event) {
 }  // namespace
 
 absl::StatusOr<GenerationRequest> DiagnosticsService::MakeRequest(const proto::TraceRequest& r) {
-  if (r.token_ids().empty()) return InvalidArgument("trace: token_ids is empty, at least one token is needed");
+  if (r.token_ids().empty())
+    return InvalidArgument("trace: token_ids is empty, at least one token is needed");
   int64_t length = int64_t{r.token_ids_size()} + r.max_new_tokens();
   if (r.max_new_tokens() < 0 || length > limits_.context_length) {
-    return InvalidArgument("trace: {} tokens and {} new ones, the context holds {}", r.token_ids_size(), r.max_new_tokens(), limits_.context_length);
+    return InvalidArgument("trace: {} tokens and {} new ones, the context holds {}",
+                           r.token_ids_size(), r.max_new_tokens(), limits_.context_length);
   }
   for (int id : r.token_ids()) {
-    if (id < 0 || id >= limits_.vocab) return InvalidArgument("trace: token id {} is outside the vocabulary of {}", id, limits_.vocab);
+    if (id < 0 || id >= limits_.vocab)
+      return InvalidArgument("trace: token id {} is outside the vocabulary of {}", id,
+                             limits_.vocab);
   }
   GenerationRequest request;
   request.id = fmt::format("trace-{}", ++count_);
@@ -76,7 +81,8 @@ absl::StatusOr<GenerationRequest> DiagnosticsService::MakeRequest(const proto::T
   return request;
 }
 
-grpc::Status DiagnosticsService::Trace(grpc::ServerContext* context, const proto::TraceRequest* request,
+grpc::Status DiagnosticsService::Trace(grpc::ServerContext* context,
+                                       const proto::TraceRequest* request,
                                        grpc::ServerWriter<proto::TraceEvent>* writer) {
   auto generation = MakeRequest(*request);
   if (!generation.ok()) return ToGrpc(generation.status());

@@ -19,8 +19,10 @@ struct TraceLimits {
 // Thread-safe; `generator` outlives it.
 class DiagnosticsService final : public proto::Diagnostics::Service {
  public:
-  DiagnosticsService(Generator* generator, const TraceLimits& limits) : generator_(generator), limits_(limits) {}
-  grpc::Status Trace(grpc::ServerContext* context, const proto::TraceRequest* request, grpc::ServerWriter<proto::TraceEvent>* writer) override;
+  DiagnosticsService(Generator* generator, const TraceLimits& limits)
+      : generator_(generator), limits_(limits) {}
+  grpc::Status Trace(grpc::ServerContext* context, const proto::TraceRequest* request,
+                     grpc::ServerWriter<proto::TraceEvent>* writer) override;
 
  private:
   absl::StatusOr<GenerationRequest> MakeRequest(const proto::TraceRequest& request);

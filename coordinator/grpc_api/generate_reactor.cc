@@ -57,10 +57,15 @@ EventThread::~EventThread() {
 void GenerateReactor::Start(const api::GenerateRequest& request) {
   self_ = shared_from_this();
   auto call = service_->Start(
-      [service = service_, request] { return ReadGenerateRequest(request, service->facts(), service->defaults()); }, self_);
+      [service = service_, request] {
+        return ReadGenerateRequest(request, service->facts(), service->defaults());
+      },
+      self_);
   Post([self = self_, call = std::move(call)] {
-    if (self->ended_) call->Cancel();
-    else self->call_ = call;
+    if (self->ended_)
+      call->Cancel();
+    else
+      self->call_ = call;
   });
 }
 
@@ -76,7 +81,8 @@ void GenerateReactor::Echo(int prompt, const GenerationEvent& event, api::Genera
   for (int32_t id : generation.prompt_ids) out->add_token_ids(id);
   if (!generation.logprobs) return;
   *out->add_logprobs() = ToProto({generation.prompt_ids[0], 0, {}}, service_->tokenizer());
-  for (const TokenLogprob& token : event.prompt_logprobs) *out->add_logprobs() = ToProto(token, service_->tokenizer());
+  for (const TokenLogprob& token : event.prompt_logprobs)
+    *out->add_logprobs() = ToProto(token, service_->tokenizer());
 }
 
 void GenerateReactor::OnEvent(int prompt, GenerationEvent event) {
@@ -89,7 +95,8 @@ void GenerateReactor::OnEvent(int prompt, GenerationEvent event) {
   *started = true;
   out.mutable_text()->append(event.text);
   for (int32_t id : event.token_ids) out.add_token_ids(id);
-  for (const TokenLogprob& token : event.logprobs) *out.add_logprobs() = ToProto(token, service_->tokenizer());
+  for (const TokenLogprob& token : event.logprobs)
+    *out.add_logprobs() = ToProto(token, service_->tokenizer());
   out.set_finish_reason(std::string(api::FinishReasonName(event.finish_reason)));
   completion_tokens_ += static_cast<int>(event.token_ids.size());
   if (event.finish_reason != FinishReason::kNone && ++num_finished_ == prepared_->num_choices()) {

@@ -47,12 +47,14 @@ class EventThread {
   std::thread thread_;
 };
 
-// gRPC's callbacks are posted to the event thread too, so all state belongs to that thread. Keeps itself alive until OnDone.
+// gRPC's callbacks are posted to the event thread too, so all state belongs to that thread. Keeps
+// itself alive until OnDone.
 class GenerateReactor : public grpc::ServerWriteReactor<api::GenerateEvent>,
                         public api::CallClient,
                         public std::enable_shared_from_this<GenerateReactor> {
  public:
-  GenerateReactor(api::GenerationService* service, std::shared_ptr<EventQueue> events, int64_t buffer_bytes_max)
+  GenerateReactor(api::GenerationService* service, std::shared_ptr<EventQueue> events,
+                  int64_t buffer_bytes_max)
       : service_(service), events_(std::move(events)), buffer_bytes_max_(buffer_bytes_max) {}
 
   void Start(const api::GenerateRequest& request);
@@ -78,13 +80,13 @@ class GenerateReactor : public grpc::ServerWriteReactor<api::GenerateEvent>,
   // On the event thread.
   std::shared_ptr<api::GenerationCall> call_;
   std::shared_ptr<const api::PreparedCall> prepared_;
-  std::vector<bool> started_;     // by choice
+  std::vector<bool> started_;  // by choice
   int num_finished_ = 0;
   int completion_tokens_ = 0;
   std::deque<api::GenerateEvent> unsent_;  // the first is being written while writing_
   int64_t unsent_bytes_ = 0;
   bool writing_ = false;
-  bool ended_ = false;            // no more events; Finish follows the last write
+  bool ended_ = false;  // no more events; Finish follows the last write
   bool finished_ = false;
   grpc::Status status_;
 

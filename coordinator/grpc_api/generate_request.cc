@@ -11,7 +11,8 @@
 namespace kt::grpc_api {
 namespace {
 
-// The shortest decimal that reads back as `x`, so that messages show 0.7 as it was written; a text where JSON has no such number.
+// The shortest decimal that reads back as `x`, so that messages show 0.7 as it was written; a text
+// where JSON has no such number.
 Json Number(float x) {
   const std::string text = fmt::format("{}", x);
   return std::isfinite(x) ? Json(std::strtod(text.c_str(), nullptr)) : Json(text);
@@ -30,7 +31,8 @@ Json CommonFields(const api::GenerateRequest& r) {
   if (r.has_repetition_penalty()) body["repetition_penalty"] = Number(r.repetition_penalty());
   if (r.has_seed()) body["seed"] = r.seed();
   for (const std::string& stop : r.stop()) body["stop"].push_back(stop);
-  for (const auto& [id, bias] : r.logit_bias()) body["logit_bias"][std::to_string(id)] = Number(bias);
+  for (const auto& [id, bias] : r.logit_bias())
+    body["logit_bias"][std::to_string(id)] = Number(bias);
   body["ignore_eos"] = r.ignore_eos();
   if (!r.request_id().empty()) body["rid"] = r.request_id();
   return body;
@@ -38,7 +40,8 @@ Json CommonFields(const api::GenerateRequest& r) {
 
 }  // namespace
 
-absl::StatusOr<api::ApiRequest> ReadGenerateRequest(const api::GenerateRequest& r, const api::ModelFacts& facts,
+absl::StatusOr<api::ApiRequest> ReadGenerateRequest(const api::GenerateRequest& r,
+                                                    const api::ModelFacts& facts,
                                                     const api::ApiDefaults& defaults) {
   Json body = CommonFields(r);
   if (r.input_case() == api::GenerateRequest::kChat) {
@@ -51,17 +54,24 @@ absl::StatusOr<api::ApiRequest> ReadGenerateRequest(const api::GenerateRequest& 
     }
     if (!r.chat().template_kwargs_json().empty()) {
       auto kwargs = ParseJson(r.chat().template_kwargs_json());
-      if (!kwargs.ok()) return api::FieldError("template_kwargs_json", "must be a JSON object: {}", kt::Message(kwargs.status()));
+      if (!kwargs.ok())
+        return api::FieldError("template_kwargs_json", "must be a JSON object: {}",
+                               kt::Message(kwargs.status()));
       body["chat_template_kwargs"] = *std::move(kwargs);
     }
     return api::ReadChatRequest(body, facts, defaults);
   }
-  if (r.input_case() == api::GenerateRequest::INPUT_NOT_SET) return api::FieldError("input", "must be chat, prompt or tokens, got nothing");
+  if (r.input_case() == api::GenerateRequest::INPUT_NOT_SET)
+    return api::FieldError("input", "must be chat, prompt or tokens, got nothing");
   body["echo"] = r.echo();
-  if (r.logprobs()) body["logprobs"] = r.top_logprobs();  // a completion's logprobs is the number of alternatives
-  else if (r.top_logprobs() != 0) return api::FieldError("top_logprobs", "is only allowed when logprobs is true");
-  if (r.input_case() == api::GenerateRequest::kPrompt) body["prompt"] = r.prompt();
-  else body["prompt"] = std::vector<int32_t>(r.tokens().ids().begin(), r.tokens().ids().end());
+  if (r.logprobs())
+    body["logprobs"] = r.top_logprobs();  // a completion's logprobs is the number of alternatives
+  else if (r.top_logprobs() != 0)
+    return api::FieldError("top_logprobs", "is only allowed when logprobs is true");
+  if (r.input_case() == api::GenerateRequest::kPrompt)
+    body["prompt"] = r.prompt();
+  else
+    body["prompt"] = std::vector<int32_t>(r.tokens().ids().begin(), r.tokens().ids().end());
   return api::ReadCompletionRequest(body, facts, defaults);
 }
 

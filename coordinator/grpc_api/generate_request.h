@@ -11,7 +11,8 @@
 namespace kt::grpc_api {
 
 // By way of the JSON request of the same meaning, so that both front ends share one validation.
-absl::StatusOr<api::ApiRequest> ReadGenerateRequest(const api::GenerateRequest& request, const api::ModelFacts& facts,
+absl::StatusOr<api::ApiRequest> ReadGenerateRequest(const api::GenerateRequest& request,
+                                                    const api::ModelFacts& facts,
                                                     const api::ApiDefaults& defaults);
 
 api::TokenLogprobs ToProto(const TokenLogprob& token, const Tokenizer& tokenizer);

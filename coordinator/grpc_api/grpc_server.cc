@@ -15,17 +15,21 @@ class GenerationCallbackService : public api::Generation::CallbackService {
  public:
   GenerationCallbackService(const GrpcServerOptions& options, api::GenerationService* service,
                             std::shared_ptr<EventQueue> events)
-      : api_key_(options.api_key), buffer_bytes_max_(options.stream_buffer_bytes_max), service_(service), events_(std::move(events)) {}
+      : api_key_(options.api_key),
+        buffer_bytes_max_(options.stream_buffer_bytes_max),
+        service_(service),
+        events_(std::move(events)) {}
 
-  grpc::ServerWriteReactor<api::GenerateEvent>* Generate(grpc::CallbackServerContext* context,
-                                                         const api::GenerateRequest* request) override {
+  grpc::ServerWriteReactor<api::GenerateEvent>* Generate(
+      grpc::CallbackServerContext* context, const api::GenerateRequest* request) override {
     if (grpc::Status status = Authorize(*context); !status.ok()) return new RefusingReactor(status);
     auto reactor = std::make_shared<GenerateReactor>(service_, events_, buffer_bytes_max_);
     reactor->Start(*request);
     return reactor.get();
   }
 
-  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context, const api::ListModelsRequest*,
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
+                                       const api::ListModelsRequest*,
                                        api::ListModelsReply* reply) override {
     grpc::Status status = Authorize(*context);
     if (status.ok()) {
@@ -47,10 +51,13 @@ class GenerationCallbackService : public api::Generation::CallbackService {
   grpc::Status Authorize(const grpc::CallbackServerContext& context) const {
     if (api_key_.empty()) return grpc::Status::OK;
     auto it = context.client_metadata().find("authorization");
-    const std::string given = it == context.client_metadata().end() ? "" : std::string(it->second.data(), it->second.size());
+    const std::string given = it == context.client_metadata().end()
+                                  ? ""
+                                  : std::string(it->second.data(), it->second.size());
     if (api::BearerMatches(given, api_key_)) return grpc::Status::OK;
-    return grpc::Status(grpc::StatusCode::UNAUTHENTICATED,
-                        "the API key is missing or wrong; send it as metadata \"authorization: Bearer KEY\"");
+    return grpc::Status(
+        grpc::StatusCode::UNAUTHENTICATED,
+        "the API key is missing or wrong; send it as metadata \"authorization: Bearer KEY\"");
   }
 
   const std::string api_key_;
@@ -61,9 +68,11 @@ class GenerationCallbackService : public api::Generation::CallbackService {
 
 }  // namespace
 
-// Destroyed from the bottom up: the server first, which ends every call; then the thread has run what they posted.
+// Destroyed from the bottom up: the server first, which ends every call; then the thread has run
+// what they posted.
 struct GrpcServer::Impl {
-  Impl(const GrpcServerOptions& options, api::GenerationService* generation) : service(options, generation, thread.queue()) {}
+  Impl(const GrpcServerOptions& options, api::GenerationService* generation)
+      : service(options, generation, thread.queue()) {}
   EventThread thread;
   GenerationCallbackService service;
   std::vector<int> ports;
@@ -72,12 +81,14 @@ struct GrpcServer::Impl {
 
 GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& options, api::GenerationService* service) {
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& options,
+                                                              api::GenerationService* service) {
   auto impl = std::make_unique<Impl>(options, service);
   grpc::ServerBuilder builder;
   impl->ports.resize(options.addresses.size());
   for (size_t i = 0; i < options.addresses.size(); ++i) {
-    builder.AddListeningPort(options.addresses[i], grpc::InsecureServerCredentials(), &impl->ports[i]);
+    builder.AddListeningPort(options.addresses[i], grpc::InsecureServerCredentials(),
+                             &impl->ports[i]);
   }
   builder.SetMaxReceiveMessageSize(options.message_bytes_max);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.concurrent_calls_max);
@@ -86,7 +97,8 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOp
   impl->server = builder.BuildAndStart();
   for (size_t i = 0; i < options.addresses.size(); ++i) {
     if (impl->server == nullptr || impl->ports[i] == 0) {
-      return AlreadyExists("gRPC address {} cannot be served: it is in use or none of this machine", options.addresses[i]);
+      return AlreadyExists("gRPC address {} cannot be served: it is in use or none of this machine",
+                           options.addresses[i]);
     }
     if (options.addresses[i].starts_with("unix:")) impl->ports[i] = 0;
   }
@@ -95,7 +107,9 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOp
 
 int GrpcServer::port(size_t index) const { return impl_->ports[index]; }
 
-void GrpcServer::Drain(std::chrono::milliseconds timeout) { impl_->server->Shutdown(std::chrono::system_clock::now() + timeout); }
+void GrpcServer::Drain(std::chrono::milliseconds timeout) {
+  impl_->server->Shutdown(std::chrono::system_clock::now() + timeout);
+}
 
 GrpcServer::~GrpcServer() { impl_->server->Shutdown(std::chrono::system_clock::now()); }
 

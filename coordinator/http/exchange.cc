@@ -23,7 +23,8 @@ std::string HttpDate() {
 
 std::string Reason(int http_status) {
   if (http_status == 499) return "Client Closed Request";
-  auto reason = boost::beast::http::obsolete_reason(static_cast<boost::beast::http::status>(http_status));
+  auto reason =
+      boost::beast::http::obsolete_reason(static_cast<boost::beast::http::status>(http_status));
   return std::string(reason.data(), reason.size());
 }
 
@@ -42,9 +43,11 @@ void Exchange::PostAfter(std::chrono::milliseconds delay, std::function<void()> 
   });
 }
 
-std::string Exchange::Head(int http_status, const std::string& content_type, const std::string& more) const {
-  std::string head = fmt::format("HTTP/1.1 {} {}\r\ndate: {}\r\nx-request-id: {}\r\nconnection: {}\r\n", http_status, Reason(http_status),
-                                 HttpDate(), info_.request_id, info_.keep_alive ? "keep-alive" : "close");
+std::string Exchange::Head(int http_status, const std::string& content_type,
+                           const std::string& more) const {
+  std::string head = fmt::format(
+      "HTTP/1.1 {} {}\r\ndate: {}\r\nx-request-id: {}\r\nconnection: {}\r\n", http_status,
+      Reason(http_status), HttpDate(), info_.request_id, info_.keep_alive ? "keep-alive" : "close");
   if (!content_type.empty()) head += fmt::format("content-type: {}\r\n", content_type);
   return head + more + "\r\n";
 }
@@ -53,9 +56,13 @@ void Exchange::Send(int http_status, std::string content_type, std::string body)
   auto session = SessionIn(State::kWaiting);
   if (session == nullptr) return;
   std::string more;
-  if (http_status == 204) more = fmt::format("allow: {}\r\n", session->context().handler->Allow(info_.path));
-  else more = fmt::format("content-length: {}\r\n", body.size());
-  if (http_status == 503) more += fmt::format("retry-after: {}\r\n", FindErrorRow(absl::UnavailableError("")).retry_after_s);
+  if (http_status == 204)
+    more = fmt::format("allow: {}\r\n", session->context().handler->Allow(info_.path));
+  else
+    more = fmt::format("content-length: {}\r\n", body.size());
+  if (http_status == 503)
+    more +=
+        fmt::format("retry-after: {}\r\n", FindErrorRow(absl::UnavailableError("")).retry_after_s);
   session->Write(Head(http_status, content_type, more) + (info_.head ? "" : body));
   Finish(*session);
 }
@@ -73,7 +80,8 @@ void Exchange::Fail(const absl::Status& status) {
   std::string more = fmt::format("content-length: {}\r\n", body.size());
   if (row.retry_after_s > 0) more += fmt::format("retry-after: {}\r\n", row.retry_after_s);
   if (row.http_status == 401) more += "www-authenticate: Bearer\r\n";
-  if (row.http_status == 405) more += fmt::format("allow: {}\r\n", session->context().handler->Allow(info_.path));
+  if (row.http_status == 405)
+    more += fmt::format("allow: {}\r\n", session->context().handler->Allow(info_.path));
   session->Write(Head(row.http_status, "application/json", more) + (info_.head ? "" : body));
   Finish(*session);
 }
@@ -83,20 +91,24 @@ void Exchange::StartEvents() {
   if (session == nullptr) return;
   state_ = State::kStreaming;
   std::string more = "cache-control: no-cache\r\nx-accel-buffering: no\r\n";
-  if (info_.http_version >= 11) more += "transfer-encoding: chunked\r\n";
-  else info_.keep_alive = false;  // the end of the connection ends the body
+  if (info_.http_version >= 11)
+    more += "transfer-encoding: chunked\r\n";
+  else
+    info_.keep_alive = false;  // the end of the connection ends the body
   session->Write(Head(200, "text/event-stream; charset=utf-8", more));
 }
 
 void Exchange::WriteChunk(Session& session, const std::string& bytes) {
-  session.Write(info_.http_version >= 11 ? fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes) : bytes);
+  session.Write(info_.http_version >= 11 ? fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes)
+                                         : bytes);
 }
 
 void Exchange::SendEvent(const std::string& data) {
   auto session = SessionIn(State::kStreaming);
   if (session == nullptr) return;
   WriteChunk(*session, fmt::format("data: {}\n\n", data));
-  if (session->unsent_bytes() > session->context().options.stream_buffer_bytes_max) session->Close();
+  if (session->unsent_bytes() > session->context().options.stream_buffer_bytes_max)
+    session->Close();
 }
 
 void Exchange::EndEvents() {
@@ -122,7 +134,8 @@ void Exchange::Probe() {
   auto session = session_.lock();
   if (session == nullptr) return;
   if (state_ == State::kStreaming) WriteChunk(*session, ":\n\n");
-  if (state_ == State::kWaiting && info_.http_version >= 11) session->Write("HTTP/1.1 100 Continue\r\n\r\n");
+  if (state_ == State::kWaiting && info_.http_version >= 11)
+    session->Write("HTTP/1.1 100 Continue\r\n\r\n");
 }
 
 void Exchange::Finish(Session& session) {

@@ -14,14 +14,15 @@ struct ExchangeInfo {
   std::string path;
   std::string request_id;  // echoed
   int http_version = 11;
-  bool head = false;       // HEAD: no body
+  bool head = false;  // HEAD: no body
   bool keep_alive = true;
 };
 
 // Everything but Post and PostAfter on the I/O thread. Outlives its session harmlessly.
 class Exchange : public api::ReplyChannel, public std::enable_shared_from_this<Exchange> {
  public:
-  Exchange(std::weak_ptr<Session> session, std::weak_ptr<boost::asio::io_context> io, ExchangeInfo info)
+  Exchange(std::weak_ptr<Session> session, std::weak_ptr<boost::asio::io_context> io,
+           ExchangeInfo info)
       : session_(std::move(session)), io_(std::move(io)), info_(std::move(info)) {}
 
   void Post(std::function<void()> task) override;
@@ -43,7 +44,9 @@ class Exchange : public api::ReplyChannel, public std::enable_shared_from_this<E
   enum class State { kWaiting, kStreaming, kDone };
 
   // The session while the answer is in `state`, else null.
-  std::shared_ptr<Session> SessionIn(State state) const { return state_ == state ? session_.lock() : nullptr; }
+  std::shared_ptr<Session> SessionIn(State state) const {
+    return state_ == state ? session_.lock() : nullptr;
+  }
   std::string Head(int http_status, const std::string& content_type, const std::string& more) const;
   void WriteChunk(Session& session, const std::string& bytes);
   void Finish(Session& session);

@@ -11,9 +11,15 @@ using ::testing::StartsWith;
 
 class HttpApiTest : public HttpTest {
  protected:
-  RawResponse Get(const std::string& path, const std::string& more = "") { return GetOnce(port_, path, more); }
-  RawResponse Post(const std::string& path, const std::string& body, const std::string& more = "") { return PostOnce(port_, path, body, more); }
-  static Json Parse(const RawResponse& response) { return ParseJson(response.body).value_or(Json()); }
+  RawResponse Get(const std::string& path, const std::string& more = "") {
+    return GetOnce(port_, path, more);
+  }
+  RawResponse Post(const std::string& path, const std::string& body, const std::string& more = "") {
+    return PostOnce(port_, path, body, more);
+  }
+  static Json Parse(const RawResponse& response) {
+    return ParseJson(response.body).value_or(Json());
+  }
   // The "data:" payloads of a stream.
   static std::vector<std::string> Events(const RawResponse& response) {
     std::vector<std::string> out;
@@ -30,7 +36,9 @@ TEST_F(HttpApiTest, ModelsAreListed) {
   Start();
   RawResponse list = Get("/v1/models");
   EXPECT_EQ(list.Header("content-type"), "application/json");
-  EXPECT_EQ(list.body, R"({"object":"list","data":[{"id":"org/m","object":"model","created":5,"owned_by":"kt","root":"org/m","parent":null,"max_model_len":100000}]})");
+  EXPECT_EQ(
+      list.body,
+      R"({"object":"list","data":[{"id":"org/m","object":"model","created":5,"owned_by":"kt","root":"org/m","parent":null,"max_model_len":100000}]})");
   EXPECT_EQ(Parse(Get("/v1/models/org/m"))["id"], "org/m");
   EXPECT_EQ(Parse(Get("/v1/models/org%2Fm"))["id"], "org/m");
   RawResponse unknown = Get("/v1/models/other");
@@ -45,13 +53,15 @@ TEST_F(HttpApiTest, ChatWholeAndStreamSayTheSame) {
   ASSERT_EQ(whole.status, 200) << whole.body;
   EXPECT_EQ(Parse(whole)["choices"][0]["message"]["content"], "[user]h\xC3\xA9!");
   EXPECT_EQ(Parse(whole)["usage"]["completion_tokens"], 10);
-  RawResponse stream = Post("/v1/chat/completions", ask + R"(,"stream":true,"stream_options":{"include_usage":true}})");
+  RawResponse stream = Post("/v1/chat/completions",
+                            ask + R"(,"stream":true,"stream_options":{"include_usage":true}})");
   EXPECT_THAT(stream.Header("content-type"), StartsWith("text/event-stream"));
   auto events = Events(stream);
   ASSERT_GE(events.size(), 4u);
   EXPECT_EQ(events.back(), "[DONE]");
   std::string text;
-  for (size_t i = 0; i + 2 < events.size(); ++i) text += ParseJson(events[i])->at("choices")[0]["delta"].value("content", "");
+  for (size_t i = 0; i + 2 < events.size(); ++i)
+    text += ParseJson(events[i])->at("choices")[0]["delta"].value("content", "");
   EXPECT_EQ(text, "[user]h\xC3\xA9!");
   EXPECT_EQ(ParseJson(events[events.size() - 3])->at("choices")[0]["finish_reason"], "length");
   EXPECT_EQ(ParseJson(events[events.size() - 2])->at("usage")["total_tokens"], 20);
@@ -59,7 +69,9 @@ TEST_F(HttpApiTest, ChatWholeAndStreamSayTheSame) {
 
 TEST_F(HttpApiTest, StopEndsTheAnswerAndIsCutOff) {
   Start();
-  Json choice = Parse(Post("/v1/completions", R"({"prompt":"abcdef","stop":["zz","de"],"max_tokens":50})"))["choices"][0];
+  Json choice =
+      Parse(Post("/v1/completions",
+                 R"({"prompt":"abcdef","stop":["zz","de"],"max_tokens":50})"))["choices"][0];
   EXPECT_EQ(choice["text"], "abc");
   EXPECT_EQ(choice["finish_reason"], "stop");
   EXPECT_EQ(choice["matched_stop"], "de");
@@ -67,11 +79,13 @@ TEST_F(HttpApiTest, StopEndsTheAnswerAndIsCutOff) {
 
 TEST_F(HttpApiTest, ChoicesPromptsAndEcho) {
   Start();
-  Json answer = Parse(Post("/v1/completions", R"({"prompt":["ab","cd"],"n":2,"max_tokens":2,"echo":true})"));
+  Json answer =
+      Parse(Post("/v1/completions", R"({"prompt":["ab","cd"],"n":2,"max_tokens":2,"echo":true})"));
   std::vector<std::string> texts;
   for (const Json& choice : answer["choices"]) texts.push_back(choice["text"]);
   EXPECT_THAT(texts, ::testing::ElementsAre("abab", "abba", "cdcd", "cddc"));
-  Json alone = Parse(Post("/v1/completions", R"({"prompt":"ab","max_tokens":0,"echo":true,"logprobs":1})"));
+  Json alone =
+      Parse(Post("/v1/completions", R"({"prompt":"ab","max_tokens":0,"echo":true,"logprobs":1})"));
   EXPECT_EQ(alone["choices"][0]["text"], "ab");
   EXPECT_EQ(DumpJson(alone["choices"][0]["logprobs"]["token_logprobs"]), "[null,-0.25]");
   EXPECT_EQ(alone["usage"]["completion_tokens"], 0);
@@ -83,9 +97,13 @@ TEST_F(HttpApiTest, BadInputGetsItsErrorAndTheServerGoesOn) {
   std::string stops = R"({"prompt":"a","stop":["s")";
   for (int i = 1; i < 10000; ++i) stops += R"(,"s")";
   const std::pair<std::string, std::string> kCases[] = {
-      {"{\"prompt\":\"\xff\xfe\"}", "invalid_json"}, {deep, "invalid_json"}, {stops + "]}", "invalid_value"},
-      {R"({"prompt":"a","temperature":NaN})", "invalid_value"}, {R"({"prompt":"a","tools":[1]})", "unsupported_parameter"},
-      {"", "invalid_json"}, {R"({"prompt":")" + std::string(100001, 'x') + "\"}", "context_length_exceeded"},
+      {"{\"prompt\":\"\xff\xfe\"}", "invalid_json"},
+      {deep, "invalid_json"},
+      {stops + "]}", "invalid_value"},
+      {R"({"prompt":"a","temperature":NaN})", "invalid_value"},
+      {R"({"prompt":"a","tools":[1]})", "unsupported_parameter"},
+      {"", "invalid_json"},
+      {R"({"prompt":")" + std::string(100001, 'x') + "\"}", "context_length_exceeded"},
       {std::string(20 << 20, '['), "invalid_json"}};
   for (const auto& [body, code] : kCases) {
     RawResponse response = Post("/v1/completions", body);
@@ -132,8 +150,9 @@ TEST_F(HttpApiTest, HealthTellsStateAndReasons) {
 
 TEST_F(HttpApiTest, TheKeyIsAskedForButNotByHealthAndMetrics) {
   Start({}, "secret");
-  for (const char* more : {"", "authorization: Bearer wrong\r\n", "authorization: Bearer secre\r\n", "authorization: Bearer secrett\r\n",
-                           "authorization: secret\r\n", "authorization: Bearer \r\n"}) {
+  for (const char* more : {"", "authorization: Bearer wrong\r\n", "authorization: Bearer secre\r\n",
+                           "authorization: Bearer secrett\r\n", "authorization: secret\r\n",
+                           "authorization: Bearer \r\n"}) {
     RawResponse response = Get("/v1/models", more);
     EXPECT_EQ(response.status, 401) << more;
     EXPECT_EQ(Parse(response)["error"]["code"], "invalid_api_key");
@@ -151,14 +170,19 @@ TEST_F(HttpApiTest, TheKeyIsAskedForButNotByHealthAndMetrics) {
 
 TEST_F(HttpApiTest, TokenizeAndDetokenizeAreInverse) {
   Start();
-  EXPECT_EQ(Post("/tokenize", R"({"prompt":"a<|end|>"})").body, R"({"tokens":[97,256],"count":2,"max_model_len":100000})");
-  EXPECT_EQ(Post("/v1/tokenize", R"({"prompt":["a","bc"]})").body, R"({"tokens":[[97],[98,99]],"count":[1,2],"max_model_len":100000})");
-  EXPECT_EQ(Post("/tokenize", R"({"prompt":""})").body, R"({"tokens":[],"count":0,"max_model_len":100000})");
-  EXPECT_THAT(Post("/tokenize", R"({"messages":[{"role":"user","content":"x"}]})").body, HasSubstr("\"count\":7"));
+  EXPECT_EQ(Post("/tokenize", R"({"prompt":"a<|end|>"})").body,
+            R"({"tokens":[97,256],"count":2,"max_model_len":100000})");
+  EXPECT_EQ(Post("/v1/tokenize", R"({"prompt":["a","bc"]})").body,
+            R"({"tokens":[[97],[98,99]],"count":[1,2],"max_model_len":100000})");
+  EXPECT_EQ(Post("/tokenize", R"({"prompt":""})").body,
+            R"({"tokens":[],"count":0,"max_model_len":100000})");
+  EXPECT_THAT(Post("/tokenize", R"({"messages":[{"role":"user","content":"x"}]})").body,
+              HasSubstr("\"count\":7"));
   EXPECT_EQ(Post("/tokenize", R"({"prompt":[1]})").status, 400);
   EXPECT_EQ(Post("/tokenize", "{}").status, 400);
   EXPECT_EQ(Post("/detokenize", R"({"tokens":[97,256]})").body, R"({"text":"a"})");
-  EXPECT_EQ(Post("/v1/detokenize", R"({"tokens":[97,256],"skip_special_tokens":false})").body, R"({"text":"a<|end|>"})");
+  EXPECT_EQ(Post("/v1/detokenize", R"({"tokens":[97,256],"skip_special_tokens":false})").body,
+            R"({"text":"a<|end|>"})");
   EXPECT_EQ(Post("/detokenize", R"({"tokens":[[97],[98]]})").body, R"({"text":["a","b"]})");
   EXPECT_EQ(Post("/detokenize", R"({"tokens":[257]})").status, 400);
 }
@@ -166,7 +190,8 @@ TEST_F(HttpApiTest, TokenizeAndDetokenizeAreInverse) {
 TEST_F(HttpApiTest, AbortEndsARunningRequest) {
   Start({.step = std::chrono::milliseconds(1)});
   RawClient client(port_);
-  client.Post("/v1/completions", R"({"prompt":"abc","max_tokens":90000,"stream":true,"rid":"mine"})");
+  client.Post("/v1/completions",
+              R"({"prompt":"abc","max_tokens":90000,"stream":true,"rid":"mine"})");
   ASSERT_TRUE(client.ReadUntil("data: "));
   EXPECT_EQ(Get("/flush_cache").status, 400);
   EXPECT_EQ(Post("/abort_request", R"({"rid":"other"})").status, 404);
@@ -194,7 +219,9 @@ TEST_F(HttpApiTest, TheRequestIdIsEchoedOrDrawn) {
   Start();
   EXPECT_EQ(Get("/health", "x-request-id: abc-1\r\n").Header("x-request-id"), "abc-1");
   EXPECT_THAT(Get("/health").Header("x-request-id"), StartsWith("req-"));
-  EXPECT_THAT(Get("/health", "x-request-id: " + std::string(200, 'x') + "\r\n").Header("x-request-id"), StartsWith("req-"));
+  EXPECT_THAT(
+      Get("/health", "x-request-id: " + std::string(200, 'x') + "\r\n").Header("x-request-id"),
+      StartsWith("req-"));
 }
 
 }  // namespace

@@ -12,9 +12,9 @@
 namespace kt::http {
 
 struct HttpRequest {
-  std::string method;         // "GET"; HEAD is handed over as GET, its body is left out of the answer
-  std::string path;           // percent-decoded, without the query
-  std::string query;          // raw, without '?'
+  std::string method;  // "GET"; HEAD is handed over as GET, its body is left out of the answer
+  std::string path;    // percent-decoded, without the query
+  std::string query;   // raw, without '?'
   std::string authorization;  // the header's value, or empty
   std::string body;
 };

@@ -24,8 +24,9 @@ namespace {
 namespace net = boost::asio;
 using tcp = net::ip::tcp;
 
-constexpr int kRefusedConnectionsMax = 64;  // above connections_max: told why; beyond these just closed
-constexpr int kSpareFiles = 256;            // open files besides connections
+constexpr int kRefusedConnectionsMax =
+    64;                           // above connections_max: told why; beyond these just closed
+constexpr int kSpareFiles = 256;  // open files besides connections
 constexpr std::chrono::milliseconds kAcceptRetry(100);
 
 void RaiseOpenFilesLimit(int connections_max) {
@@ -42,7 +43,9 @@ absl::StatusOr<int> Listen(const std::string& host, int port) {
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   addrinfo* list = nullptr;
   const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
-  if (error != 0) return InvalidArgument("host {}: {}; give an address of this machine", host, gai_strerror(error));
+  if (error != 0)
+    return InvalidArgument("host {}: {}; give an address of this machine", host,
+                           gai_strerror(error));
   std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> guard(list, &freeaddrinfo);
   const int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return ResourceExhausted("socket: {}", std::strerror(errno));
@@ -51,7 +54,8 @@ absl::StatusOr<int> Listen(const std::string& host, int port) {
   if (bind(fd, list->ai_addr, list->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
   const int bind_error = errno;
   close(fd);
-  if (bind_error == EADDRINUSE) return AlreadyExists("port {} of {} is in use; choose another with --port", port, host);
+  if (bind_error == EADDRINUSE)
+    return AlreadyExists("port {} of {} is in use; choose another with --port", port, host);
   return InvalidArgument("port {} of {}: {}", port, host, std::strerror(bind_error));
 }
 
@@ -71,7 +75,9 @@ struct HttpServer::Impl {
 };
 
 void HttpServer::Impl::Accept() {
-  acceptor.async_accept([this](boost::system::error_code error, tcp::socket socket) { OnAccept(error, std::move(socket)); });
+  acceptor.async_accept([this](boost::system::error_code error, tcp::socket socket) {
+    OnAccept(error, std::move(socket));
+  });
 }
 
 void HttpServer::Impl::OnAccept(boost::system::error_code error, tcp::socket socket) {
@@ -90,7 +96,8 @@ void HttpServer::Impl::OnAccept(boost::system::error_code error, tcp::socket soc
     if (open < context.options.connections_max) {
       session->Start();
     } else {
-      session->Refuse(api::WithCode(Unavailable("all {} connections are in use; try again later", context.options.connections_max),
+      session->Refuse(api::WithCode(Unavailable("all {} connections are in use; try again later",
+                                                context.options.connections_max),
                                     api::kOverloaded));
     }
   }
@@ -99,7 +106,8 @@ void HttpServer::Impl::OnAccept(boost::system::error_code error, tcp::socket soc
 
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options, HttpHandler* handler,
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options,
+                                                              HttpHandler* handler,
                                                               metrics::Metrics* metrics) {
   int fd = options.listen_fd;
   if (fd < 0) {

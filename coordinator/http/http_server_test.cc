@@ -10,17 +10,22 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr char kChat[] = "/v1/chat/completions";
-const std::string kLongStream = R"({"messages":[{"role":"user","content":"hello"}],"max_tokens":90000,"stream":true})";
-const std::string kLongWhole = R"({"messages":[{"role":"user","content":"hello"}],"max_tokens":90000})";
+const std::string kLongStream =
+    R"({"messages":[{"role":"user","content":"hello"}],"max_tokens":90000,"stream":true})";
+const std::string kLongWhole =
+    R"({"messages":[{"role":"user","content":"hello"}],"max_tokens":90000})";
 
 TEST_F(HttpTest, PipelinedRequestsAreAnsweredInOrder) {
   Start();
   RawClient client(port_);
   std::string all;
   for (int i = 0; i < 200; ++i) {
-    const std::string body = fmt::format(R"({{"prompt":"{}"}})", std::string(static_cast<size_t>(1 + i % 7), 'x'));
-    all += fmt::format("POST /tokenize HTTP/1.1\r\nhost: x\r\nx-request-id: r{}\r\ncontent-length: {}\r\n\r\n{}GET /health HTTP/1.1\r\nhost: x\r\n\r\n",
-                       i, body.size(), body);
+    const std::string body =
+        fmt::format(R"({{"prompt":"{}"}})", std::string(static_cast<size_t>(1 + i % 7), 'x'));
+    all += fmt::format(
+        "POST /tokenize HTTP/1.1\r\nhost: x\r\nx-request-id: r{}\r\ncontent-length: "
+        "{}\r\n\r\n{}GET /health HTTP/1.1\r\nhost: x\r\n\r\n",
+        i, body.size(), body);
   }
   ASSERT_TRUE(client.Send(all));
   for (int i = 0; i < 200; ++i) {
@@ -35,16 +40,21 @@ TEST_F(HttpTest, PipelinedRequestsAreAnsweredInOrder) {
 TEST_F(HttpTest, RequestsMayArriveByteByByte) {
   Start();
   RawClient client(port_);
-  for (char c : std::string("POST /tokenize HTTP/1.1\r\nhost: x\r\ncontent-length: 14\r\n\r\n{\"prompt\":\"a\"}")) client.Send(std::string(1, c));
+  for (char c : std::string(
+           "POST /tokenize HTTP/1.1\r\nhost: x\r\ncontent-length: 14\r\n\r\n{\"prompt\":\"a\"}"))
+    client.Send(std::string(1, c));
   EXPECT_EQ(client.Read().status, 200);
 }
 
 TEST_F(HttpTest, ChunkedBodiesAndExpectContinueWork) {
   Start();
   RawClient client(port_);
-  client.Send("POST /tokenize HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"pro\r\n9\r\nmpt\":\"a\"}\r\n0\r\n\r\n");
+  client.Send(
+      "POST /tokenize HTTP/1.1\r\nhost: x\r\ntransfer-encoding: "
+      "chunked\r\n\r\n5\r\n{\"pro\r\n9\r\nmpt\":\"a\"}\r\n0\r\n\r\n");
   EXPECT_THAT(client.Read().body, HasSubstr("[97]"));
-  client.Send("POST /tokenize HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 14\r\n\r\n");
+  client.Send(
+      "POST /tokenize HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 14\r\n\r\n");
   ASSERT_TRUE(client.ReadUntil("HTTP/1.1 100 Continue\r\n\r\n"));
   client.Send("{\"prompt\":\"b\"}");
   EXPECT_THAT(client.Read().body, HasSubstr("[98]"));
@@ -80,7 +90,8 @@ TEST_F(HttpTest, Http10ClosesAndStreamsWithoutChunks) {
   EXPECT_TRUE(client.AtEnd());
   RawClient stream(port_);
   const std::string body = R"({"prompt":"abc","max_tokens":3,"stream":true})";
-  stream.Send(fmt::format("POST /v1/completions HTTP/1.0\r\ncontent-length: {}\r\n\r\n{}", body.size(), body));
+  stream.Send(fmt::format("POST /v1/completions HTTP/1.0\r\ncontent-length: {}\r\n\r\n{}",
+                          body.size(), body));
   RawResponse response = stream.Read();
   EXPECT_EQ(response.Header("transfer-encoding"), "");
   EXPECT_THAT(response.body, HasSubstr("data: [DONE]\n\n"));
@@ -88,11 +99,14 @@ TEST_F(HttpTest, Http10ClosesAndStreamsWithoutChunks) {
 
 TEST_F(HttpTest, MalformedRequestsGet400AndTheConnectionEnds) {
   Start();
-  for (const char* bytes : {"\r\n\r\n\r\n\r\nnonsense\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET /health HTTP/1.1\r\nbad header\r\n\r\n",
-                            "GET /health HTTP/1.1\r\n\r\n", "GET /health HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
-                            "POST /tokenize HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
-                            "POST /tokenize HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-                            "POST /tokenize HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n\r\n"}) {
+  for (const char* bytes :
+       {"\r\n\r\n\r\n\r\nnonsense\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
+        "GET /health HTTP/1.1\r\nbad header\r\n\r\n", "GET /health HTTP/1.1\r\n\r\n",
+        "GET /health HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
+        "POST /tokenize HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
+        "POST /tokenize HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ntransfer-encoding: "
+        "chunked\r\n\r\n0\r\n\r\n",
+        "POST /tokenize HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n\r\n"}) {
     RawClient client(port_);
     client.Send(bytes);
     RawResponse response = client.Read();
@@ -136,7 +150,9 @@ TEST_F(HttpTest, HugeBodiesAndHeadersAreRefusedWithoutBeingRead) {
   options_.body_bytes_max = 1000;
   Start();
   RawClient declared(port_);
-  declared.Send("POST /tokenize HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 100000000\r\n\r\n");
+  declared.Send(
+      "POST /tokenize HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: "
+      "100000000\r\n\r\n");
   ASSERT_TRUE(declared.ReadUntil("\r\n\r\n"));
   EXPECT_THAT(declared.buffer(), HasSubstr("HTTP/1.1 413"));
   // One that sends it all the same still sees the answer.
@@ -144,7 +160,8 @@ TEST_F(HttpTest, HugeBodiesAndHeadersAreRefusedWithoutBeingRead) {
   EXPECT_EQ(sent.status, 413);
   EXPECT_THAT(sent.body, HasSubstr("more than the 1000 bytes allowed"));
   RawClient chunked(port_);
-  chunked.Send("POST /tokenize HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n7d0\r\n" + std::string(2000, 'x') + "\r\n");
+  chunked.Send("POST /tokenize HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n7d0\r\n" +
+               std::string(2000, 'x') + "\r\n");
   EXPECT_EQ(chunked.Read().status, 413);
   EXPECT_EQ(GetOnce(port_, "/health", "x-large: " + std::string(40000, 'x') + "\r\n").status, 431);
 }
@@ -152,7 +169,9 @@ TEST_F(HttpTest, HugeBodiesAndHeadersAreRefusedWithoutBeingRead) {
 TEST_F(HttpTest, AllBodiesTogetherAreBounded) {
   options_.all_bodies_bytes_max = 1 << 20;
   Start();
-  const std::string part = "POST /tokenize HTTP/1.1\r\nhost: x\r\ncontent-length: 10000000\r\n\r\n" + std::string(700000, 'x');
+  const std::string part =
+      "POST /tokenize HTTP/1.1\r\nhost: x\r\ncontent-length: 10000000\r\n\r\n" +
+      std::string(700000, 'x');
   RawClient first(port_), second(port_);
   first.Send(part);
   second.Send(part);
@@ -201,8 +220,10 @@ TEST_F(HttpTest, AClientThatGoesAwayEndsItsWork) {
         if (!hold && body == kLongStream) {
           ASSERT_TRUE(client.ReadUntil("data: "));
         }
-        if (reset) client.Reset();
-        else client.Close();
+        if (reset)
+          client.Reset();
+        else
+          client.Close();
         EXPECT_TRUE(generator_->WaitFor(0, ++cancelled)) << body << hold << reset;
       }
     }
@@ -216,7 +237,8 @@ TEST_F(HttpTest, AHalfClosedClientStillGetsItsAnswer) {
   Start({.step = std::chrono::milliseconds(5)});
   for (bool stream : {false, true}) {
     RawClient client(port_);
-    client.Post("/v1/completions", fmt::format(R"({{"prompt":"abc","max_tokens":20,"stream":{}}})", stream));
+    client.Post("/v1/completions",
+                fmt::format(R"({{"prompt":"abc","max_tokens":20,"stream":{}}})", stream));
     client.HalfClose();
     RawResponse response = client.Read();
     EXPECT_EQ(response.status, 200);
@@ -273,7 +295,9 @@ TEST_F(HttpTest, ASlowReaderIsEndedAndNobodyWaitsForIt) {
   options_.stream_buffer_bytes_max = 64 << 10;
   Start({.step = std::chrono::microseconds(50)});
   RawClient slow(port_, /*receive_buffer=*/4096);
-  slow.Post(kChat, R"({"messages":[{"role":"user","content":"hello"}],"max_tokens":90000,"stream":true,"logprobs":true,"top_logprobs":20})");
+  slow.Post(
+      kChat,
+      R"({"messages":[{"role":"user","content":"hello"}],"max_tokens":90000,"stream":true,"logprobs":true,"top_logprobs":20})");
   EXPECT_TRUE(generator_->WaitFor(1, 0));
   EXPECT_TRUE(generator_->WaitFor(0, 1));  // cancelled, though the client never closed
   ExpectMetric("kt:client_disconnects_total", "1");
@@ -317,7 +341,8 @@ TEST_F(HttpTest, ABusyPortAndABadHostAreNamed) {
   EXPECT_TRUE(absl::IsAlreadyExists(busy));
   EXPECT_THAT(Message(busy), HasSubstr(fmt::format("port {} of 127.0.0.1 is in use", port_)));
   options.host = "no such host";
-  EXPECT_THAT(Message(HttpServer::Start(options, router_.get(), &metrics_).status()), HasSubstr("host no such host:"));
+  EXPECT_THAT(Message(HttpServer::Start(options, router_.get(), &metrics_).status()),
+              HasSubstr("host no such host:"));
 }
 
 TEST_F(HttpTest, AnInheritedSocketIsServed) {

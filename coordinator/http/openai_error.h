@@ -11,11 +11,11 @@
 namespace kt::http {
 
 struct ErrorRow {
-  const char* code;             // stable; "code" of the answer
-  absl::StatusCode status;      // of it the first row is the default
+  const char* code;         // stable; "code" of the answer
+  absl::StatusCode status;  // of it the first row is the default
   int http_status;
-  const char* type;             // "type" of the answer
-  int retry_after_s;            // Retry-After; 0: none
+  const char* type;   // "type" of the answer
+  int retry_after_s;  // Retry-After; 0: none
 };
 
 std::span<const ErrorRow> ErrorTable();

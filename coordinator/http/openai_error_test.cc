@@ -13,9 +13,12 @@ namespace kt::http {
 namespace {
 
 TEST(OpenAiErrorTest, TheBodyHasOpenAisShape) {
-  EXPECT_EQ(ErrorBody(api::FieldError("n", "must be small, got {}", 9)),
-            R"({"error":{"message":"n must be small, got 9","type":"invalid_request_error","param":"n","code":"invalid_value"}})");
-  EXPECT_EQ(ErrorBody(Unavailable("later")), R"({"error":{"message":"later","type":"server_error","param":null,"code":"unavailable"}})");
+  EXPECT_EQ(
+      ErrorBody(api::FieldError("n", "must be small, got {}", 9)),
+      R"({"error":{"message":"n must be small, got 9","type":"invalid_request_error","param":"n","code":"invalid_value"}})");
+  EXPECT_EQ(
+      ErrorBody(Unavailable("later")),
+      R"({"error":{"message":"later","type":"server_error","param":null,"code":"unavailable"}})");
   EXPECT_NE(ErrorBody(InvalidArgument("bad \xff")).find("bad \xEF\xBF\xBD"), std::string::npos);
 }
 
@@ -25,7 +28,8 @@ TEST(OpenAiErrorTest, ACodeSelectsItsRowAndEveryStatusHasOne) {
   EXPECT_EQ(FindErrorRow(ResourceExhausted("x")).http_status, 429);
   EXPECT_GT(FindErrorRow(ResourceExhausted("x")).retry_after_s, 0);
   for (int code = 1; code <= 16; ++code) {
-    EXPECT_GE(FindErrorRow(absl::Status(static_cast<absl::StatusCode>(code), "x")).http_status, 400) << code;
+    EXPECT_GE(FindErrorRow(absl::Status(static_cast<absl::StatusCode>(code), "x")).http_status, 400)
+        << code;
   }
 }
 
@@ -36,7 +40,8 @@ TEST(OpenAiErrorTest, CodesAreUniqueAndDocumented) {
   std::set<std::string> codes;
   for (const ErrorRow& row : ErrorTable()) {
     EXPECT_TRUE(codes.insert(row.code).second) << row.code;
-    const std::string line = fmt::format("| `{}` | {} | {} |", row.code, row.http_status, absl::StatusCodeToString(row.status));
+    const std::string line = fmt::format("| `{}` | {} | {} |", row.code, row.http_status,
+                                         absl::StatusCodeToString(row.status));
     EXPECT_NE(docs.str().find(line), std::string::npos) << "docs/errors.md lacks: " << line;
   }
 }

@@ -31,7 +31,8 @@ struct RawResponse {
 class RawClient {
  public:
   explicit RawClient(int port, int receive_buffer = 0) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
-    if (receive_buffer > 0) setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
+    if (receive_buffer > 0)
+      setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port));
@@ -52,9 +53,12 @@ class RawClient {
     return true;
   }
   void Post(const std::string& path, const std::string& body, const std::string& more = "") {
-    Send("POST " + path + " HTTP/1.1\r\nhost: x\r\n" + more + "content-length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+    Send("POST " + path + " HTTP/1.1\r\nhost: x\r\n" + more +
+         "content-length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
   }
-  void Get(const std::string& path, const std::string& more = "") { Send("GET " + path + " HTTP/1.1\r\nhost: x\r\n" + more + "\r\n"); }
+  void Get(const std::string& path, const std::string& more = "") {
+    Send("GET " + path + " HTTP/1.1\r\nhost: x\r\n" + more + "\r\n");
+  }
 
   // Reads until the buffer has `text`; false on the end of the stream or after 10 s.
   bool ReadUntil(const std::string& text) {

@@ -22,33 +22,55 @@ struct Route {
 };
 
 constexpr Route kRoutes[] = {
-    {"/v1/models", true, false, false, [](OpenAiService& s, HttpRequest&, Reply r) { s.ListModels(r); }},
+    {"/v1/models", true, false, false,
+     [](OpenAiService& s, HttpRequest&, Reply r) { s.ListModels(r); }},
     {kModelPrefix, true, false, false,
-     [](OpenAiService& s, HttpRequest& q, Reply r) { s.GetModel(q.path.substr(kModelPrefix.size()), r); }},
+     [](OpenAiService& s, HttpRequest& q, Reply r) {
+       s.GetModel(q.path.substr(kModelPrefix.size()), r);
+     }},
     {"/v1/chat/completions", false, true, false,
-     [](OpenAiService& s, HttpRequest& q, Reply r) { s.Generate(Endpoint::kChat, std::move(q.body), r); }},
+     [](OpenAiService& s, HttpRequest& q, Reply r) {
+       s.Generate(Endpoint::kChat, std::move(q.body), r);
+     }},
     {"/v1/completions", false, true, false,
-     [](OpenAiService& s, HttpRequest& q, Reply r) { s.Generate(Endpoint::kCompletion, std::move(q.body), r); }},
-    {"/v1/tokenize", false, true, false, [](OpenAiService& s, HttpRequest& q, Reply r) { s.Tokenize(std::move(q.body), r); }},
-    {"/tokenize", false, true, false, [](OpenAiService& s, HttpRequest& q, Reply r) { s.Tokenize(std::move(q.body), r); }},
-    {"/v1/detokenize", false, true, false, [](OpenAiService& s, HttpRequest& q, Reply r) { s.Detokenize(std::move(q.body), r); }},
-    {"/detokenize", false, true, false, [](OpenAiService& s, HttpRequest& q, Reply r) { s.Detokenize(std::move(q.body), r); }},
+     [](OpenAiService& s, HttpRequest& q, Reply r) {
+       s.Generate(Endpoint::kCompletion, std::move(q.body), r);
+     }},
+    {"/v1/tokenize", false, true, false,
+     [](OpenAiService& s, HttpRequest& q, Reply r) { s.Tokenize(std::move(q.body), r); }},
+    {"/tokenize", false, true, false,
+     [](OpenAiService& s, HttpRequest& q, Reply r) { s.Tokenize(std::move(q.body), r); }},
+    {"/v1/detokenize", false, true, false,
+     [](OpenAiService& s, HttpRequest& q, Reply r) { s.Detokenize(std::move(q.body), r); }},
+    {"/detokenize", false, true, false,
+     [](OpenAiService& s, HttpRequest& q, Reply r) { s.Detokenize(std::move(q.body), r); }},
     {"/health", true, false, true,
-     [](OpenAiService& s, HttpRequest& q, Reply r) { s.Health(q.query == "verbose=1" || q.query == "verbose=true", r); }},
-    {"/health_generate", true, false, false, [](OpenAiService& s, HttpRequest&, Reply r) { s.HealthGenerate(r); }},
-    {"/model_info", true, false, false, [](OpenAiService& s, HttpRequest&, Reply r) { s.ModelInfo(r); }},
-    {"/get_model_info", true, false, false, [](OpenAiService& s, HttpRequest&, Reply r) { s.ModelInfo(r); }},
-    {"/server_info", true, false, false, [](OpenAiService& s, HttpRequest&, Reply r) { s.ServerInfo(r); }},
-    {"/get_server_info", true, false, false, [](OpenAiService& s, HttpRequest&, Reply r) { s.ServerInfo(r); }},
+     [](OpenAiService& s, HttpRequest& q, Reply r) {
+       s.Health(q.query == "verbose=1" || q.query == "verbose=true", r);
+     }},
+    {"/health_generate", true, false, false,
+     [](OpenAiService& s, HttpRequest&, Reply r) { s.HealthGenerate(r); }},
+    {"/model_info", true, false, false,
+     [](OpenAiService& s, HttpRequest&, Reply r) { s.ModelInfo(r); }},
+    {"/get_model_info", true, false, false,
+     [](OpenAiService& s, HttpRequest&, Reply r) { s.ModelInfo(r); }},
+    {"/server_info", true, false, false,
+     [](OpenAiService& s, HttpRequest&, Reply r) { s.ServerInfo(r); }},
+    {"/get_server_info", true, false, false,
+     [](OpenAiService& s, HttpRequest&, Reply r) { s.ServerInfo(r); }},
     {"/metrics", true, false, true, [](OpenAiService& s, HttpRequest&, Reply r) { s.Metrics(r); }},
-    {"/abort_request", false, true, false, [](OpenAiService& s, HttpRequest& q, Reply r) { s.AbortRequest(std::move(q.body), r); }},
-    {"/flush_cache", true, true, false, [](OpenAiService& s, HttpRequest&, Reply r) { s.FlushCache(r); }},
+    {"/abort_request", false, true, false,
+     [](OpenAiService& s, HttpRequest& q, Reply r) { s.AbortRequest(std::move(q.body), r); }},
+    {"/flush_cache", true, true, false,
+     [](OpenAiService& s, HttpRequest&, Reply r) { s.FlushCache(r); }},
 };
 
 const Route* FindRoute(std::string_view path) {
   for (const Route& route : kRoutes) {
     const bool prefix = route.path == kModelPrefix;
-    if (prefix ? path.starts_with(route.path) && path.size() > route.path.size() : path == route.path) return &route;
+    if (prefix ? path.starts_with(route.path) && path.size() > route.path.size()
+               : path == route.path)
+      return &route;
   }
   return nullptr;
 }
@@ -70,13 +92,17 @@ absl::Status Router::Admit(const HttpRequest& head) {
   const bool open = route != nullptr && route->open;
   if (!api_key_.empty() && !open && head.method != "OPTIONS") {
     if (!api::BearerMatches(head.authorization, api_key_)) {
-      return Unauthenticated("{}; send the server's key as \"Authorization: Bearer KEY\"",
-                             head.authorization.empty() ? "an API key is required" : "the API key is wrong");
+      return Unauthenticated(
+          "{}; send the server's key as \"Authorization: Bearer KEY\"",
+          head.authorization.empty() ? "an API key is required" : "the API key is wrong");
     }
   }
-  if (route == nullptr) return api::WithCode(NotFound("{} {}: no such path", head.method, head.path.substr(0, 200)), api::kPathNotFound);
+  if (route == nullptr)
+    return api::WithCode(NotFound("{} {}: no such path", head.method, head.path.substr(0, 200)),
+                         api::kPathNotFound);
   if (!Serves(*route, head.method)) {
-    return api::WithCode(Unimplemented("{} is not served on {}; use {}", head.method, head.path.substr(0, 200), Allow(head.path)),
+    return api::WithCode(Unimplemented("{} is not served on {}; use {}", head.method,
+                                       head.path.substr(0, 200), Allow(head.path)),
                          api::kMethodNotAllowed);
   }
   return absl::OkStatus();

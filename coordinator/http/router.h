@@ -13,7 +13,8 @@ namespace kt::http {
 class Router : public HttpHandler {
  public:
   // `api_key` empty: open. /health and /metrics are always open.
-  Router(api::OpenAiService* service, std::string api_key) : service_(service), api_key_(std::move(api_key)) {}
+  Router(api::OpenAiService* service, std::string api_key)
+      : service_(service), api_key_(std::move(api_key)) {}
 
   absl::Status Admit(const HttpRequest& head) override;
   void Handle(HttpRequest request, std::shared_ptr<api::ReplyChannel> reply) override;

@@ -21,8 +21,9 @@ namespace http = boost::beast::http;
 using tcp = net::ip::tcp;
 
 constexpr size_t kReadBytes = 64 << 10;
-constexpr size_t kPipelinedBytesMax = 64 << 10;   // received ahead of the request being answered
-constexpr int64_t kUnsentBytesMax = 1 << 20;      // a further pipelined request waits until less is unsent
+constexpr size_t kPipelinedBytesMax = 64 << 10;  // received ahead of the request being answered
+constexpr int64_t kUnsentBytesMax =
+    1 << 20;  // a further pipelined request waits until less is unsent
 constexpr int kLingerMs = 5000;
 constexpr int kProbeMs = 1000;
 constexpr size_t kRequestIdBytesMax = 128;
@@ -38,7 +39,8 @@ int HexDigit(char c) {
 std::string PercentDecode(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
-    const bool escape = text[i] == '%' && i + 2 < text.size() && HexDigit(text[i + 1]) >= 0 && HexDigit(text[i + 2]) >= 0;
+    const bool escape = text[i] == '%' && i + 2 < text.size() && HexDigit(text[i + 1]) >= 0 &&
+                        HexDigit(text[i + 2]) >= 0;
     out += escape ? static_cast<char>(HexDigit(text[i + 1]) * 16 + HexDigit(text[i + 2])) : text[i];
     if (escape) i += 2;
   }
@@ -47,7 +49,8 @@ std::string PercentDecode(std::string_view text) {
 
 // Fills path and query from origin form ("/path?query") or absolute form ("http://host/path").
 void SplitTarget(std::string_view target, HttpRequest* request) {
-  if (auto scheme = target.find("://"); scheme != std::string_view::npos && !target.starts_with('/')) {
+  if (auto scheme = target.find("://");
+      scheme != std::string_view::npos && !target.starts_with('/')) {
     const size_t slash = target.find('/', scheme + 3);
     target = slash == std::string_view::npos ? "/" : target.substr(slash);
   }
@@ -58,15 +61,19 @@ void SplitTarget(std::string_view target, HttpRequest* request) {
 
 // The client's own id if it can be echoed in a header, else a new one.
 std::string RequestId(const std::string& given) {
-  const bool usable = !given.empty() && given.size() <= kRequestIdBytesMax &&
-                      std::all_of(given.begin(), given.end(), [](char c) { return c > ' ' && c < 127; });
+  const bool usable =
+      !given.empty() && given.size() <= kRequestIdBytesMax &&
+      std::all_of(given.begin(), given.end(), [](char c) { return c > ' ' && c < 127; });
   return usable ? given : api::NewId("req-");
 }
 
 }  // namespace
 
 Session::Session(SessionContext* context, Socket socket)
-    : context_(context), socket_(std::move(socket)), read_timer_(*context->io), write_timer_(*context->io) {}
+    : context_(context),
+      socket_(std::move(socket)),
+      read_timer_(*context->io),
+      write_timer_(*context->io) {}
 
 void Session::Start() {
   context_->metrics->ConnectionOpened();
@@ -109,20 +116,25 @@ void Session::Close() {
   if (context_->draining && context_->sessions.empty()) context_->on_last_closed();
 }
 
-// A later call with the same timer replaces the former; its handler, should it be queued already, sees another expiry.
+// A later call with the same timer replaces the former; its handler, should it be queued already,
+// sees another expiry.
 void Session::Arm(net::steady_timer& timer, int timeout_ms, void (Session::*on_timeout)()) {
   timer.expires_after(std::chrono::milliseconds(timeout_ms));
-  timer.async_wait([self = shared_from_this(), &timer, on_timeout, expiry = timer.expiry()](ErrorCode error) {
-    if (!error && !self->closed_ && timer.expiry() == expiry) (self.get()->*on_timeout)();
-  });
+  timer.async_wait(
+      [self = shared_from_this(), &timer, on_timeout, expiry = timer.expiry()](ErrorCode error) {
+        if (!error && !self->closed_ && timer.expiry() == expiry) (self.get()->*on_timeout)();
+      });
 }
 
-void Session::Disarm(net::steady_timer& timer) { timer.expires_at(net::steady_timer::time_point::max()); }
+void Session::Disarm(net::steady_timer& timer) {
+  timer.expires_at(net::steady_timer::time_point::max());
+}
 
 void Session::OnReadTimeout() {
   if (!parser_ || lingering_) return Close();  // idle, or lingered long enough
   FailRequest(api::WithCode(DeadlineExceeded("the request was not received within {} ms",
-                                             header_seen_ ? context_->options.body_timeout_ms : context_->options.header_timeout_ms),
+                                             header_seen_ ? context_->options.body_timeout_ms
+                                                          : context_->options.header_timeout_ms),
                             api::kRequestTimeout));
 }
 
@@ -135,11 +147,12 @@ void Session::WatchForReset() {
 
 void Session::StartRead() {
   if (reading_ || eof_ || closed_) return;
-  if (exchange_ != nullptr && in_.size() >= kPipelinedBytesMax) return;  // resumed when the answer is complete
+  if (exchange_ != nullptr && in_.size() >= kPipelinedBytesMax)
+    return;  // resumed when the answer is complete
   reading_ = true;
-  socket_.async_read_some(in_.prepare(kReadBytes), [self = shared_from_this()](ErrorCode error, size_t bytes) {
-    self->OnRead(error, bytes);
-  });
+  socket_.async_read_some(
+      in_.prepare(kReadBytes),
+      [self = shared_from_this()](ErrorCode error, size_t bytes) { self->OnRead(error, bytes); });
 }
 
 void Session::OnRead(ErrorCode error, size_t bytes) {
@@ -173,26 +186,34 @@ void Session::Parse() {
     Arm(read_timer_, context_->options.header_timeout_ms, &Session::OnReadTimeout);
   }
   ErrorCode error;
-  while (!error && !parser_->is_done() && in_.size() > 0) in_.consume(parser_->put(in_.data(), error));
+  while (!error && !parser_->is_done() && in_.size() > 0)
+    in_.consume(parser_->put(in_.data(), error));
   if (parser_->is_header_done() && !header_seen_ && !OnHeader()) return;
   if (error && error != http::error::need_more) return OnParseError(error);
   CountBody(static_cast<int64_t>(parser_->get().body().size()));
   if (context_->body_bytes > context_->options.all_bodies_bytes_max) {
-    return FailRequest(api::WithCode(Unavailable("too many large requests are being received at once; try again later"), api::kOverloaded));
+    return FailRequest(api::WithCode(
+        Unavailable("too many large requests are being received at once; try again later"),
+        api::kOverloaded));
   }
   if (parser_->is_done()) Dispatch();
 }
 
 void Session::OnParseError(ErrorCode error) {
   if (error == http::error::body_limit) {
-    return FailRequest(api::WithCode(InvalidArgument("the request body has more than the {} bytes allowed", context_->options.body_bytes_max),
-                                     api::kBodyTooLarge));
+    return FailRequest(
+        api::WithCode(InvalidArgument("the request body has more than the {} bytes allowed",
+                                      context_->options.body_bytes_max),
+                      api::kBodyTooLarge));
   }
   if (error == http::error::header_limit) {
-    return FailRequest(api::WithCode(InvalidArgument("the request header has more than the {} bytes allowed", context_->options.header_bytes_max),
-                                     api::kHeaderTooLarge));
+    return FailRequest(
+        api::WithCode(InvalidArgument("the request header has more than the {} bytes allowed",
+                                      context_->options.header_bytes_max),
+                      api::kHeaderTooLarge));
   }
-  FailRequest(api::WithCode(InvalidArgument("the request is not valid HTTP: {}", error.message()), api::kInvalidHttp));
+  FailRequest(api::WithCode(InvalidArgument("the request is not valid HTTP: {}", error.message()),
+                            api::kInvalidHttp));
 }
 
 bool Session::OnHeader() {
@@ -205,7 +226,9 @@ bool Session::OnHeader() {
   request_.authorization = ToString(head[http::field::authorization]);
   absl::Status status = context_->handler->Admit(request_);
   if (status.ok() && head.version() >= 11 && head.count(http::field::host) != 1) {
-    status = api::WithCode(InvalidArgument("the request must have one Host header, got {}", head.count(http::field::host)), api::kInvalidHttp);
+    status = api::WithCode(InvalidArgument("the request must have one Host header, got {}",
+                                           head.count(http::field::host)),
+                           api::kInvalidHttp);
   }
   if (!status.ok()) {
     FailRequest(status);
@@ -214,7 +237,8 @@ bool Session::OnHeader() {
   Arm(read_timer_, context_->options.body_timeout_ms, &Session::OnReadTimeout);
   const auto length = parser_->content_length();
   const bool fits = !length || *length <= static_cast<uint64_t>(context_->options.body_bytes_max);
-  if (fits && !parser_->is_done() && head.version() >= 11 && boost::beast::iequals(head[http::field::expect], "100-continue")) {
+  if (fits && !parser_->is_done() && head.version() >= 11 &&
+      boost::beast::iequals(head[http::field::expect], "100-continue")) {
     Write("HTTP/1.1 100 Continue\r\n\r\n");
   }
   return true;
@@ -264,14 +288,16 @@ void Session::FailRequest(const absl::Status& status) {
 void Session::FinishExchange() {
   if (!exchange_->keep_alive()) close_after_write_ = true;
   exchange_.reset();
-  if (!close_after_write_) Arm(read_timer_, context_->options.idle_timeout_ms, &Session::OnReadTimeout);
+  if (!close_after_write_)
+    Arm(read_timer_, context_->options.idle_timeout_ms, &Session::OnReadTimeout);
   // Posted: a handler that answers at once must not recurse through a pipeline of requests.
   net::post(*context_->io, [self = shared_from_this()] { self->Continue(); });
 }
 
 void Session::Continue() {
   if (closed_ || lingering_ || exchange_ != nullptr) return;
-  if (unsent_bytes() > (close_after_write_ ? 0 : kUnsentBytesMax)) return;  // OnWrite comes back here
+  if (unsent_bytes() > (close_after_write_ ? 0 : kUnsentBytesMax))
+    return;  // OnWrite comes back here
   if (close_after_write_) return Linger();
   Parse();
   if (exchange_ == nullptr && eof_) {  // no complete request is left
@@ -291,8 +317,9 @@ void Session::Write(std::string bytes) {
 void Session::StartWrite() {
   if (writing_.empty()) writing_.swap(out_);
   Arm(write_timer_, context_->options.write_timeout_ms, &Session::Close);
-  socket_.async_write_some(net::buffer(writing_.data() + written_, writing_.size() - written_),
-                           [self = shared_from_this()](ErrorCode error, size_t bytes) { self->OnWrite(error, bytes); });
+  socket_.async_write_some(
+      net::buffer(writing_.data() + written_, writing_.size() - written_),
+      [self = shared_from_this()](ErrorCode error, size_t bytes) { self->OnWrite(error, bytes); });
 }
 
 void Session::OnWrite(ErrorCode error, size_t bytes) {
@@ -318,7 +345,8 @@ void Session::Linger() {
   StartRead();
 }
 
-// On EOF while a request is answered: has the client closed, or only stopped sending? Asked again each second.
+// On EOF while a request is answered: has the client closed, or only stopped sending? Asked again
+// each second.
 void Session::Probe() {
   if (exchange_ == nullptr) return;
   exchange_->Probe();

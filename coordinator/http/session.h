@@ -3,8 +3,6 @@
 #ifndef KT_COORDINATOR_HTTP_SESSION_H_
 #define KT_COORDINATOR_HTTP_SESSION_H_
 
-#include <utility>
-
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -16,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "coordinator/http/http_server.h"
 
@@ -36,8 +35,9 @@ struct SessionContext {
   int64_t body_bytes = 0;                // received for requests that are not complete
 };
 
-// Reads one request after the other; exactly one is answered at a time, while the next may already lie in the buffer. A read is
-// outstanding whenever there is room for one, so that a lost client is noticed in every state.
+// Reads one request after the other; exactly one is answered at a time, while the next may already
+// lie in the buffer. A read is outstanding whenever there is room for one, so that a lost client is
+// noticed in every state.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   using Socket = boost::asio::ip::tcp::socket;
@@ -55,7 +55,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // For Exchange.
   void Write(std::string bytes);
   void FinishExchange();
-  int64_t unsent_bytes() const { return static_cast<int64_t>(out_.size() + writing_.size() - written_); }
+  int64_t unsent_bytes() const {
+    return static_cast<int64_t>(out_.size() + writing_.size() - written_);
+  }
   SessionContext& context() { return *context_; }
 
  private:
@@ -67,7 +69,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void WatchForReset();
   void Parse();
   void OnParseError(ErrorCode error);
-  bool OnHeader();                          // false: answered with an error
+  bool OnHeader();  // false: answered with an error
   void CountBody(int64_t bytes);
   void Dispatch();
   std::shared_ptr<Exchange> NewExchange();  // for the request of parser_
@@ -91,13 +93,13 @@ class Session : public std::enable_shared_from_this<Session> {
   int64_t counted_body_ = 0;      // its share of context_->body_bytes
   bool header_seen_ = false;
   bool reading_ = false;
-  bool eof_ = false;              // the client sends no more
+  bool eof_ = false;  // the client sends no more
 
   std::shared_ptr<Exchange> exchange_;  // the request being answered
   std::string out_, writing_;           // not yet handed to the socket; being sent
   size_t written_ = 0;                  // of writing_
   bool close_after_write_ = false;
-  bool lingering_ = false;              // all is said; what still arrives is dropped until the client closes
+  bool lingering_ = false;  // all is said; what still arrives is dropped until the client closes
   bool closed_ = false;
 };
 

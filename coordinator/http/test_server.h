@@ -25,9 +25,10 @@ class HttpTest : public ::testing::Test {
 
   void Start(kt::testing::FakeGenerator::Options generator = {}, const std::string& api_key = "") {
     generator_ = std::make_unique<kt::testing::FakeGenerator>(&tokenizer_, generator);
-    service_ = std::make_unique<api::GenerationService>(api::ModelFacts{.name = "org/m", .context_length = 100000, .vocab_size = 257, .created = 5},
-                                                        api::ApiDefaults{}, &tokenizer_, &renderer_, generator_.get(), &status_, &metrics_,
-                                                        api::GenerationService::Options{});
+    service_ = std::make_unique<api::GenerationService>(
+        api::ModelFacts{.name = "org/m", .context_length = 100000, .vocab_size = 257, .created = 5},
+        api::ApiDefaults{}, &tokenizer_, &renderer_, generator_.get(), &status_, &metrics_,
+        api::GenerationService::Options{});
     openai_ = std::make_unique<api::OpenAiService>(service_.get());
     router_ = std::make_unique<Router>(openai_.get(), api_key);
     auto server = HttpServer::Start(options_, router_.get(), &metrics_);
@@ -50,7 +51,8 @@ class HttpTest : public ::testing::Test {
     client.Get(path, more);
     return client.Read();
   }
-  static RawResponse PostOnce(int port, const std::string& path, const std::string& body, const std::string& more = "") {
+  static RawResponse PostOnce(int port, const std::string& path, const std::string& body,
+                              const std::string& more = "") {
     RawClient client(port);
     client.Post(path, body, more);
     return client.Read();

@@ -26,7 +26,8 @@ int BlockPool::WritableEnd(const BlockTable& table, int begin, int end) const {
   return end;
 }
 
-void BlockPool::PrepareWrite(BlockTable* table, int begin, int end, std::vector<BlockCopy>* copies) {
+void BlockPool::PrepareWrite(BlockTable* table, int begin, int end,
+                             std::vector<BlockCopy>* copies) {
   for (int index = begin / block_tokens_; index * block_tokens_ < end; ++index) {
     if (index == static_cast<int>(table->size())) {
       table->push_back(Allocate());
@@ -71,7 +72,8 @@ absl::Status BlockPool::Audit(const std::vector<const BlockTable*>& tables) cons
   std::vector<int> counted(refs_.size(), 0);
   for (const BlockTable* table : tables) {
     for (int32_t block : *table) {
-      if (block < 0 || block >= blocks()) return Internal("block pool: a table names block {} of {}", block, blocks());
+      if (block < 0 || block >= blocks())
+        return Internal("block pool: a table names block {} of {}", block, blocks());
       ++counted[block];
     }
   }
@@ -82,8 +84,8 @@ absl::Status BlockPool::Audit(const std::vector<const BlockTable*>& tables) cons
   }
   for (int block = 0; block < blocks(); ++block) {
     if (refs_[block] != counted[block] || is_free[block] != (refs_[block] == 0)) {
-      return Internal("block pool: block {} has count {}, {} table entries and is {}", block, refs_[block],
-                      counted[block], is_free[block] ? "free" : "not free");
+      return Internal("block pool: block {} has count {}, {} table entries and is {}", block,
+                      refs_[block], counted[block], is_free[block] ? "free" : "not free");
     }
   }
   return absl::OkStatus();

@@ -11,7 +11,8 @@
 
 namespace kt {
 
-// Blocks of a sequence: entry i holds positions [i * block_tokens, (i + 1) * block_tokens). Each entry is one reference.
+// Blocks of a sequence: entry i holds positions [i * block_tokens, (i + 1) * block_tokens). Each
+// entry is one reference.
 using BlockTable = std::vector<int32_t>;
 
 // To be done by the workers before the step that writes the target.
@@ -20,8 +21,9 @@ struct BlockCopy {
   int32_t target;
 };
 
-// Invariant: a block is free, or its reference count is the number of table entries that name it; a block with more than one
-// reference is never written (PrepareWrite exchanges it for a copy). Allocating and freeing a block take constant time.
+// Invariant: a block is free, or its reference count is the number of table entries that name it; a
+// block with more than one reference is never written (PrepareWrite exchanges it for a copy).
+// Allocating and freeing a block take constant time.
 class BlockPool {
  public:
   BlockPool(int blocks, int block_tokens);
@@ -33,9 +35,11 @@ class BlockPool {
   int refs(int32_t block) const { return refs_[block]; }
   int BlocksFor(int64_t tokens) const;
 
-  // The largest end' <= end for which PrepareWrite(table, begin, end') has blocks enough; begin if there are none.
+  // The largest end' <= end for which PrepareWrite(table, begin, end') has blocks enough; begin if
+  // there are none.
   int WritableEnd(const BlockTable& table, int begin, int end) const;
-  // Makes positions [begin, end) of `table` exist and be its own. begin < end <= WritableEnd(...); the table covers begin or ends there.
+  // Makes positions [begin, end) of `table` exist and be its own. begin < end <= WritableEnd(...);
+  // the table covers begin or ends there.
   void PrepareWrite(BlockTable* table, int begin, int end, std::vector<BlockCopy>* copies);
   // Exchanges a shared block for a free one (there must be one); nullopt: it is not shared.
   std::optional<BlockCopy> MakeWritable(BlockTable* table, int index);
@@ -44,7 +48,8 @@ class BlockPool {
   // Gives all references back; the table is empty afterwards.
   void Release(BlockTable* table);
 
-  // Internal: the counts do not agree with `tables`, which must be all tables there are, or with the free list.
+  // Internal: the counts do not agree with `tables`, which must be all tables there are, or with
+  // the free list.
   absl::Status Audit(const std::vector<const BlockTable*>& tables) const;
 
  private:

@@ -98,7 +98,8 @@ TEST(BlockPoolTest, RandomUseKeepsTheInvariants) {
       auto& [table, tokens] = tables[rng.Between(0, 5)];
       std::vector<BlockCopy> copies;
       if (rng.Chance(0.6)) {
-        const int end = pool.WritableEnd(table, tokens, tokens + static_cast<int>(rng.Between(1, 8)));
+        const int end =
+            pool.WritableEnd(table, tokens, tokens + static_cast<int>(rng.Between(1, 8)));
         if (end > tokens) pool.PrepareWrite(&table, tokens, end, &copies);
         for (int p = tokens; p < end; ++p) ASSERT_EQ(pool.refs(table[p / pool.block_tokens()]), 1);
         tokens = end;

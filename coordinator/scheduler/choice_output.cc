@@ -8,7 +8,8 @@
 namespace kt {
 namespace {
 
-std::vector<int32_t> StopTokens(const GenerationRequest& request, std::span<const int32_t> eos_token_ids) {
+std::vector<int32_t> StopTokens(const GenerationRequest& request,
+                                std::span<const int32_t> eos_token_ids) {
   std::vector<int32_t> ids = request.stop_token_ids;
   if (!request.ignore_eos) ids.insert(ids.end(), eos_token_ids.begin(), eos_token_ids.end());
   std::sort(ids.begin(), ids.end());
@@ -39,7 +40,8 @@ void ChoiceOutput::Push(int32_t token, std::optional<TokenLogprob> logprob) {
   if (logprob) pending_.logprobs.push_back(*std::move(logprob));
 
   const bool may_stop = static_cast<int>(tokens_.size()) > rules_->min_new_tokens;
-  if (may_stop && std::binary_search(rules_->stop_tokens.begin(), rules_->stop_tokens.end(), token)) {
+  if (may_stop &&
+      std::binary_search(rules_->stop_tokens.begin(), rules_->stop_tokens.end(), token)) {
     pending_.matched_token = token;
     return Finish(FinishReason::kStop);
   }

@@ -15,18 +15,20 @@
 
 namespace kt {
 
-// What ends the output of a request and how it is shown; shared by its choices. Immutable; the tokenizer outlives it.
+// What ends the output of a request and how it is shown; shared by its choices. Immutable; the
+// tokenizer outlives it.
 struct OutputRules {
-  OutputRules(const GenerationRequest& request, const Tokenizer* tokenizer, std::span<const int32_t> eos_token_ids,
-              int stream_interval);
+  OutputRules(const GenerationRequest& request, const Tokenizer* tokenizer,
+              std::span<const int32_t> eos_token_ids, int stream_interval);
 
   const Tokenizer* tokenizer;
   bool skip_special_tokens;
   StopStrings stops;
-  std::vector<int32_t> stop_tokens;  // sorted, unique; end tokens of the model included unless ignore_eos
-  int min_new_tokens;                // neither stop tokens nor stop strings count in the first so many tokens
+  std::vector<int32_t>
+      stop_tokens;     // sorted, unique; end tokens of the model included unless ignore_eos
+  int min_new_tokens;  // neither stop tokens nor stop strings count in the first so many tokens
   int max_new_tokens;
-  int stream_interval;               // tokens an event; the first token is sent at once
+  int stream_interval;  // tokens an event; the first token is sent at once
 };
 
 class ChoiceOutput {
@@ -34,7 +36,8 @@ class ChoiceOutput {
   // `rules` outlives this.
   ChoiceOutput(const OutputRules* rules, int choice);
 
-  // One more sampled token; not when finished. A stop token is reported as a token and adds no text.
+  // One more sampled token; not when finished. A stop token is reported as a token and adds no
+  // text.
   void Push(int32_t token, std::optional<TokenLogprob> logprob);
   // The end of a choice that samples nothing (max_new_tokens is 0).
   void FinishEmpty();

@@ -15,7 +15,8 @@ class ChoiceOutputTest : public ::testing::Test {
   ChoiceOutputTest() { request_.max_new_tokens = 100; }
 
   // Pushes tokens of the given spellings; returns all events.
-  std::vector<GenerationEvent> Push(const std::vector<std::string>& tokens, int stream_interval = 1) {
+  std::vector<GenerationEvent> Push(const std::vector<std::string>& tokens,
+                                    int stream_interval = 1) {
     const std::vector<int32_t> eos = {FakeTokenizer::kEos};
     rules_.emplace(request_, &tokenizer_, eos, stream_interval);
     output_.emplace(&*rules_, 3);

@@ -17,7 +17,8 @@ class StopStrings {
 
   int size() const { return static_cast<int>(strings_.size()); }
   const std::string& operator[](int index) const { return strings_[index]; }
-  // Length of the longest beginning of string `index` that ends at byte `c`, when it was `matched` before; matched < its length.
+  // Length of the longest beginning of string `index` that ends at byte `c`, when it was `matched`
+  // before; matched < its length.
   int Advance(int index, int matched, char c) const;
 
  private:
@@ -25,13 +26,15 @@ class StopStrings {
   std::vector<std::vector<int>> borders_;  // [i][k]: longest proper border of the first k + 1 bytes
 };
 
-// The result does not depend on how the text is cut into pieces: the match that ends first wins, of those the longest.
+// The result does not depend on how the text is cut into pieces: the match that ends first wins, of
+// those the longest.
 class OutputText {
  public:
   // `stops` outlives this.
   explicit OutputText(const StopStrings* stops) : stops_(stops), matched_(stops->size(), 0) {}
 
-  // Takes more text, returns what can be shown. Whole characters in, whole characters out. Not after a match.
+  // Takes more text, returns what can be shown. Whole characters in, whole characters out. Not
+  // after a match.
   std::string Push(std::string_view text);
   // The end of the text: what was held back.
   std::string Flush();

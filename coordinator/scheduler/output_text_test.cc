@@ -84,7 +84,8 @@ TEST(OutputTextTest, PiecesDoNotMatter) {
     ASSERT_EQ(at_once.found(), in_pieces.found());
     size_t first_end = std::string::npos;
     for (const std::string& s : strings) {
-      if (const size_t at = whole.find(s); at != std::string::npos) first_end = std::min(first_end, at + s.size());
+      if (const size_t at = whole.find(s); at != std::string::npos)
+        first_end = std::min(first_end, at + s.size());
     }
     ASSERT_EQ(at_once.found() == nullptr, first_end == std::string::npos);
     if (at_once.found() == nullptr) {

@@ -12,11 +12,13 @@ namespace {
 
 absl::Status CheckConfig(const proto::SchedulerOptions& o) {
   const auto positive = [](const char* name, int64_t value) {
-    return value >= 1 ? absl::OkStatus() : InvalidArgument("{}: {}, expected at least 1", name, value);
+    return value >= 1 ? absl::OkStatus()
+                      : InvalidArgument("{}: {}, expected at least 1", name, value);
   };
   const auto limit = [](const char* name, int64_t value) {
-    return value >= 1 || value == -1 ? absl::OkStatus()
-                                     : InvalidArgument("{}: {}, expected at least 1, or -1 for no limit", name, value);
+    return value >= 1 || value == -1
+               ? absl::OkStatus()
+               : InvalidArgument("{}: {}, expected at least 1, or -1 for no limit", name, value);
   };
   KT_RETURN_IF_ERROR(limit("chunked_prefill_size", o.chunked_prefill_size()));
   KT_RETURN_IF_ERROR(limit("max_prefill_tokens", o.max_prefill_tokens()));
@@ -42,7 +44,8 @@ void AddTimings(const proto::StepTimings& step, proto::StepTimings* sum) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(SchedulerConfig config, const Tokenizer* tokenizer) {
+absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(SchedulerConfig config,
+                                                             const Tokenizer* tokenizer) {
   KT_RETURN_IF_ERROR(CheckConfig(config.options));
   return std::unique_ptr<Scheduler>(new Scheduler(std::move(config), tokenizer));
 }
@@ -55,7 +58,8 @@ absl::Status Scheduler::CheckFits(const GenerationRequest& request) const {
   const int64_t pool_tokens = int64_t{pool_.blocks()} * pool_.block_tokens();
   if (tokens <= pool_tokens) return absl::OkStatus();
   return InvalidArgument(
-      "request {}: prompt of {} tokens and max_new_tokens {} need {} tokens of cache and the pool has {}; shorten them or raise "
+      "request {}: prompt of {} tokens and max_new_tokens {} need {} tokens of cache and the pool "
+      "has {}; shorten them or raise "
       "--max-total-tokens",
       request.id, request.prompt_ids.size(), request.max_new_tokens, tokens, pool_tokens);
 }
@@ -63,34 +67,42 @@ absl::Status Scheduler::CheckFits(const GenerationRequest& request) const {
 absl::Status Scheduler::CheckAcceptable(const GenerationRequest& request) const {
   if (draining_) return Unavailable("the server is stopping and takes no more requests");
   if (!was_ready_) return Unavailable("the workers are still starting");
-  if (by_id_.contains(request.id)) return AlreadyExists("request id {}: a live request has it", request.id);
-  if (request.prompt_ids.empty()) return InvalidArgument("request {}: the prompt has no tokens", request.id);
-  if (request.n < 1) return InvalidArgument("request {}: n is {}, expected at least 1", request.id, request.n);
+  if (by_id_.contains(request.id))
+    return AlreadyExists("request id {}: a live request has it", request.id);
+  if (request.prompt_ids.empty())
+    return InvalidArgument("request {}: the prompt has no tokens", request.id);
+  if (request.n < 1)
+    return InvalidArgument("request {}: n is {}, expected at least 1", request.id, request.n);
   if (std::count(request.stop.begin(), request.stop.end(), "") > 0) {
     return InvalidArgument("request {}: stop has an empty string", request.id);
   }
   const proto::Capture& capture = request.capture;
-  const bool prompt_alone = request.prompt_logprobs || capture.logits() || capture.hidden() || capture.routing();
+  const bool prompt_alone =
+      request.prompt_logprobs || capture.logits() || capture.hidden() || capture.routing();
   if (request.max_new_tokens < (prompt_alone ? 0 : 1)) {
-    return InvalidArgument("request {}: max_new_tokens is {}, expected at least 1 (0 only with prompt logprobs)", request.id,
-                           request.max_new_tokens);
+    return InvalidArgument(
+        "request {}: max_new_tokens is {}, expected at least 1 (0 only with prompt logprobs)",
+        request.id, request.max_new_tokens);
   }
   KT_RETURN_IF_ERROR(CheckFits(request));
   const int queued_max = config_.options.max_queued_requests();
   if (queued_ < queued_max) return absl::OkStatus();
-  return ResourceExhausted("{} requests wait and max_queued_requests is {}; try again later", queued_, queued_max);
+  return ResourceExhausted("{} requests wait and max_queued_requests is {}; try again later",
+                           queued_, queued_max);
 }
 
-absl::Status Scheduler::Add(GenerationRequest spec, std::shared_ptr<GenerationSink> sink, TimePoint now) {
+absl::Status Scheduler::Add(GenerationRequest spec, std::shared_ptr<GenerationSink> sink,
+                            TimePoint now) {
   if (absl::Status status = CheckAcceptable(spec); !status.ok()) {
     ++stats_.requests_refused;
     return status;
   }
-  const uint64_t seed = spec.sampling.seed.value_or(SplitMix64(config_.options.random_seed() + stats_.requests_accepted));
+  const uint64_t seed = spec.sampling.seed.value_or(
+      SplitMix64(config_.options.random_seed() + stats_.requests_accepted));
   const uint64_t key = next_sequence_id_;
   next_sequence_id_ += spec.n;
-  auto owned = std::make_unique<Request>(std::move(spec), std::move(sink), key, seed, tokenizer_, config_.eos_token_ids,
-                                         config_.options.stream_interval());
+  auto owned = std::make_unique<Request>(std::move(spec), std::move(sink), key, seed, tokenizer_,
+                                         config_.eos_token_ids, config_.options.stream_interval());
   Request& request = *owned;
   requests_.emplace(key, std::move(owned));
   by_id_.emplace(request.spec.id, &request);
@@ -109,7 +121,8 @@ void Scheduler::Cancel(const std::string& request_id) {
 void Scheduler::OnTimer(TimePoint now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     Request& request = *requests_.at(deadlines_.begin()->second);
-    EndRequest(request, Unavailable("request {}: waited {:.3f} s to be run{}; try again later", request.spec.id,
+    EndRequest(request, Unavailable("request {}: waited {:.3f} s to be run{}; try again later",
+                                    request.spec.id,
                                     std::chrono::duration<double>(config_.queue_timeout).count(),
                                     ready_ ? "" : " while workers are missing"));
   }
@@ -117,7 +130,8 @@ void Scheduler::OnTimer(TimePoint now) {
 
 std::optional<TimePoint> Scheduler::NextTimer() const {
   std::optional<TimePoint> next = retry_at_;
-  if (!deadlines_.empty()) next = std::min(next.value_or(TimePoint::max()), deadlines_.begin()->first);
+  if (!deadlines_.empty())
+    next = std::min(next.value_or(TimePoint::max()), deadlines_.begin()->first);
   return next;
 }
 
@@ -153,7 +167,8 @@ void Scheduler::OnStepResult(const proto::StepResult& result, TimePoint now) {
   absl::Status status = result.error().empty() ? absl::OkStatus() : Internal("{}", result.error());
   if (status.ok()) {
     std::vector<ExpectedAnswer> expected;
-    for (const Planned& p : flight_->planned) expected.push_back({p.sequence->id, p.samples, p.logprobs, p.targets});
+    for (const Planned& p : flight_->planned)
+      expected.push_back({p.sequence->id, p.samples, p.logprobs, p.targets});
     status = MatchAnswers(expected, result, &answers);
   }
   if (!status.ok()) {
@@ -177,14 +192,16 @@ void Scheduler::Apply(const Planned& planned, const proto::SequenceResult& resul
   Land(sequence);
   if (ended) return;
   if (!result.error().empty()) {
-    return EndRequest(request, Internal("request {}, choice {}: {}", request.spec.id, sequence.choice, result.error()));
+    return EndRequest(request, Internal("request {}, choice {}: {}", request.spec.id,
+                                        sequence.choice, result.error()));
   }
   const int new_from = std::max(planned.begin, sequence.frontier);
   if (planned.begin < std::max(sequence.prompt_size(), sequence.frontier)) {
     stats_.tokens_prefilled += planned.end - planned.begin;
     stats_.tokens_recomputed += std::min(new_from, planned.end) - planned.begin;
   }
-  for (int i = new_from - planned.begin; i < planned.targets && planned.begin + i + 1 < sequence.prompt_size(); ++i) {
+  for (int i = new_from - planned.begin;
+       i < planned.targets && planned.begin + i + 1 < sequence.prompt_size(); ++i) {
     sequence.output.AddPromptLogprob(FromProto(result.targets(i)));
   }
   if (request.captures && planned.begin >= sequence.captured) {
@@ -198,7 +215,9 @@ void Scheduler::Apply(const Planned& planned, const proto::SequenceResult& resul
   }
   if (planned.samples) {
     ++stats_.tokens_generated;
-    sequence.Push(result.token_id(), planned.logprobs ? std::make_optional(FromProto(result.logprob())) : std::nullopt);
+    sequence.Push(result.token_id(), planned.logprobs
+                                         ? std::make_optional(FromProto(result.logprob()))
+                                         : std::nullopt);
     Send(sequence);
     if (sequence.output.finished()) FinishSequence(sequence);
   } else if (request.spec.max_new_tokens == 0 && sequence.computed == sequence.size()) {
@@ -236,8 +255,11 @@ void Scheduler::LoseStep(const absl::Status& why) {
   }
   for (const auto& [key, request] : requests) {
     if (++request->lost_steps < config_.lost_steps_max) continue;
-    EndRequest(*request, absl::Status(why.code(), fmt::format("request {}: given up after {} lost steps in a row; the last: {}",
-                                                              request->spec.id, request->lost_steps, Message(why))));
+    EndRequest(
+        *request,
+        absl::Status(why.code(),
+                     fmt::format("request {}: given up after {} lost steps in a row; the last: {}",
+                                 request->spec.id, request->lost_steps, Message(why))));
   }
 }
 
@@ -263,7 +285,8 @@ void Scheduler::SetDeadline(Request& request, std::optional<TimePoint> deadline)
   if (deadline) deadlines_.emplace(*deadline, key);
 }
 
-// Tells the client unless the request finished or was cancelled, and forgets the request but for what a step in flight still uses.
+// Tells the client unless the request finished or was cancelled, and forgets the request but for
+// what a step in flight still uses.
 void Scheduler::EndRequest(Request& request, const absl::Status& status) {
   if (status.ok()) {
     ++stats_.requests_finished;

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides which tokens run in which step. A plain state machine: events in, step plans and generation events out; no thread, lock
-// or clock inside, the same calls give the same answers.
+// Decides which tokens run in which step. A plain state machine: events in, step plans and
+// generation events out; no thread, lock or clock inside, the same calls give the same answers.
 //
-// Order        first come, first served, by sequence (a request has n). Sequences run, wait, or have ended; only running ones hold blocks.
-// A step       decode tokens of every running sequence, and prefill chunks within one token budget; with mixed chunks off
+// Order        first come, first served, by sequence (a request has n). Sequences run, wait, or
+// have ended; only running ones hold blocks. A step       decode tokens of every running sequence,
+// and prefill chunks within one token budget; with mixed chunks off
 //              decode and prefill steps alternate while there is work for both.
-// Blocks       allocated as positions are computed, shared by the choices of a request, copied on write. When they run out the
-//              youngest running sequence gives all of its back and waits; later it is computed again from prompt and output. The oldest
-//              is never pushed out and fits alone, so there is always progress.
-// Replays      draws are keyed by (seed, choice, position): computing again never changes tokens that were sent.
-// Lost steps   a step that fails or is lost with its workers costs time only: its sequences wait and are computed again. A request
-//              that gets nowhere in lost_steps_max steps fails, and has its last try alone, so that it takes no other with it.
+// Blocks       allocated as positions are computed, shared by the choices of a request, copied on
+// write. When they run out the
+//              youngest running sequence gives all of its back and waits; later it is computed
+//              again from prompt and output. The oldest is never pushed out and fits alone, so
+//              there is always progress.
+// Replays      draws are keyed by (seed, choice, position): computing again never changes tokens
+// that were sent. Lost steps   a step that fails or is lost with its workers costs time only: its
+// sequences wait and are computed again. A request
+//              that gets nowhere in lost_steps_max steps fails, and has its last try alone, so that
+//              it takes no other with it.
 #ifndef KT_COORDINATOR_SCHEDULER_SCHEDULER_H_
 #define KT_COORDINATOR_SCHEDULER_SCHEDULER_H_
 
@@ -39,19 +44,21 @@ namespace kt {
 
 struct SchedulerConfig {
   proto::SchedulerOptions options;  // chunked_prefill_size and max_prefill_tokens: -1 is no limit
-  Duration queue_timeout = std::chrono::minutes(10);  // of a request that waits to be admitted, also after workers were lost
+  Duration queue_timeout = std::chrono::minutes(
+      10);  // of a request that waits to be admitted, also after workers were lost
   uint64_t placement_version = 1;
   std::vector<int32_t> eos_token_ids;  // end tokens of the model
   int lost_steps_max = 3;
-  Duration step_retry_delay = std::chrono::milliseconds(100);  // after a failed step, so that a loss can be reported first
+  Duration step_retry_delay =
+      std::chrono::milliseconds(100);  // after a failed step, so that a loss can be reported first
 };
 
 // Counters since start; the first group is of now.
 struct SchedulerStats {
-  int requests_live = 0;            // ended ones included until their step in flight returns
-  int requests_queued = 0;          // never admitted so far
+  int requests_live = 0;    // ended ones included until their step in flight returns
+  int requests_queued = 0;  // never admitted so far
   int sequences_running = 0;
-  int sequences_waiting = 0;        // queued, preempted or waiting for workers
+  int sequences_waiting = 0;  // queued, preempted or waiting for workers
   int blocks_total = 0;
   int blocks_used = 0;
   int block_tokens = 0;
@@ -61,37 +68,42 @@ struct SchedulerStats {
   uint64_t requests_failed = 0;
   uint64_t requests_cancelled = 0;
   uint64_t requests_refused = 0;
-  uint64_t tokens_prefilled = 0;    // prompt tokens and tokens computed again
-  uint64_t tokens_recomputed = 0;   // of these, computed before
+  uint64_t tokens_prefilled = 0;   // prompt tokens and tokens computed again
+  uint64_t tokens_recomputed = 0;  // of these, computed before
   uint64_t tokens_generated = 0;
   uint64_t preemptions = 0;
   uint64_t steps = 0;
   uint64_t steps_lost = 0;
-  double step_seconds = 0;          // from plan to result, all steps
-  proto::StepTimings timings;       // sums of what the workers report
+  double step_seconds = 0;     // from plan to result, all steps
+  proto::StepTimings timings;  // sums of what the workers report
 };
 
 // One thread.
 class Scheduler {
  public:
   // InvalidArgument: an option out of range. `tokenizer` outlives the scheduler.
-  static absl::StatusOr<std::unique_ptr<Scheduler>> Create(SchedulerConfig config, const Tokenizer* tokenizer);
+  static absl::StatusOr<std::unique_ptr<Scheduler>> Create(SchedulerConfig config,
+                                                           const Tokenizer* tokenizer);
 
-  // Events -------------------------------------------------------------------------------------------------------------------
+  // Events
+  // -------------------------------------------------------------------------------------------------------------------
   // As Generator::Submit, and AlreadyExists: a live request has the same id.
   absl::Status Add(GenerationRequest request, std::shared_ptr<GenerationSink> sink, TimePoint now);
-  // Nothing happens when there is no such request. The sink is let go at once, blocks in use when the step in flight returns.
+  // Nothing happens when there is no such request. The sink is let go at once, blocks in use when
+  // the step in flight returns.
   void Cancel(const std::string& request_id);
-  // An answer to another step than the one in flight is late, and ignored. One that does not fit its plan is a failed step.
+  // An answer to another step than the one in flight is late, and ignored. One that does not fit
+  // its plan is a failed step.
   void OnStepResult(const proto::StepResult& result, TimePoint now);
   // New workers with empty caches; also while others were ready. Both numbers >= 1.
   void OnWorkersReady(int kv_blocks, int step_tokens_max, TimePoint now);
   void OnWorkersLost(std::string_view reason, TimePoint now);
   void OnTimer(TimePoint now);
-  void Drain() { draining_ = true; }         // accepts nothing more, finishes what it has
-  void FailAll(const absl::Status& error);   // ends every request
+  void Drain() { draining_ = true; }        // accepts nothing more, finishes what it has
+  void FailAll(const absl::Status& error);  // ends every request
 
-  // Actions ------------------------------------------------------------------------------------------------------------------
+  // Actions
+  // ------------------------------------------------------------------------------------------------------------------
   // To be called after every event until it gives nothing. At most one step is in flight today.
   std::optional<proto::StepPlan> NextStep(TimePoint now);
   // When OnTimer and NextStep are to be called at the latest.
@@ -153,7 +165,7 @@ class Scheduler {
   std::unordered_map<std::string, Request*> by_id_;        // live ones
   std::map<uint64_t, Sequence*> running_;                  // by sequence id: order of arrival
   std::map<uint64_t, Sequence*> waiting_;
-  std::set<std::pair<TimePoint, uint64_t>> deadlines_;     // with the key of requests_
+  std::set<std::pair<TimePoint, uint64_t>> deadlines_;  // with the key of requests_
   int queued_ = 0;
   std::optional<Flight> flight_;
   std::optional<TimePoint> retry_at_;

@@ -23,8 +23,12 @@ absl::Status Stopping() { return Unavailable("the server is stopping"); }
 
 }  // namespace
 
-SchedulerLoop::SchedulerLoop(std::unique_ptr<Scheduler> scheduler, StepTransport* transport, const Clock* clock)
-    : transport_(transport), clock_(clock), scheduler_(std::move(scheduler)), stats_(scheduler_->stats()) {
+SchedulerLoop::SchedulerLoop(std::unique_ptr<Scheduler> scheduler, StepTransport* transport,
+                             const Clock* clock)
+    : transport_(transport),
+      clock_(clock),
+      scheduler_(std::move(scheduler)),
+      stats_(scheduler_->stats()) {
   thread_ = std::thread([this] { Run(); });
   pthread_setname_np(thread_.native_handle(), "kt-scheduler");
 }
@@ -38,7 +42,8 @@ SchedulerLoop::~SchedulerLoop() {
   thread_.join();
 }
 
-absl::Status SchedulerLoop::Submit(GenerationRequest request, std::shared_ptr<GenerationSink> sink) {
+absl::Status SchedulerLoop::Submit(GenerationRequest request,
+                                   std::shared_ptr<GenerationSink> sink) {
   Submission submission{std::move(request), std::move(sink), {}};
   std::future<absl::Status> reply = submission.reply.get_future();
   {
@@ -56,7 +61,9 @@ absl::Status SchedulerLoop::Submit(GenerationRequest request, std::shared_ptr<Ge
 
 void SchedulerLoop::Cancel(const std::string& request_id) { Post(Cancellation{request_id}); }
 void SchedulerLoop::PostResult(proto::StepResult result) { Post(std::move(result)); }
-void SchedulerLoop::PostWorkersReady(int kv_blocks, int step_tokens_max) { Post(Ready{kv_blocks, step_tokens_max}); }
+void SchedulerLoop::PostWorkersReady(int kv_blocks, int step_tokens_max) {
+  Post(Ready{kv_blocks, step_tokens_max});
+}
 void SchedulerLoop::PostWorkersLost(std::string reason) { Post(Lost{std::move(reason)}); }
 void SchedulerLoop::Drain() { Post(Draining{}); }
 
@@ -70,7 +77,8 @@ void SchedulerLoop::Post(Mail mail) {
 
 bool SchedulerLoop::WaitIdle(Duration timeout) {
   std::unique_lock lock(mutex_);
-  return idle_.wait_for(lock, timeout, [this] { return mail_.empty() && !handling_ && stats_.requests_live == 0; });
+  return idle_.wait_for(
+      lock, timeout, [this] { return mail_.empty() && !handling_ && stats_.requests_live == 0; });
 }
 
 SchedulerStats SchedulerLoop::stats() const {

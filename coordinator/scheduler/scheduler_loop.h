@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that owns a Scheduler: carries events to it from any thread and its plans to the workers.
+// The thread that owns a Scheduler: carries events to it from any thread and its plans to the
+// workers.
 #ifndef KT_COORDINATOR_SCHEDULER_SCHEDULER_LOOP_H_
 #define KT_COORDINATOR_SCHEDULER_SCHEDULER_LOOP_H_
 
@@ -18,8 +19,9 @@
 
 namespace kt {
 
-// The way to the GPU workers. Send is called on the loop's thread and must not block; what becomes of the plan is posted to the loop
-// (from any thread, also from within Send): a result, or that the workers were lost.
+// The way to the GPU workers. Send is called on the loop's thread and must not block; what becomes
+// of the plan is posted to the loop (from any thread, also from within Send): a result, or that the
+// workers were lost.
 class StepTransport {
  public:
   virtual ~StepTransport() = default;
@@ -34,7 +36,8 @@ class SchedulerLoop final : public Generator {
   // Requests that live still end with Unavailable.
   ~SchedulerLoop() override;
 
-  // Waits for the scheduler's answer, which does not wait for a step. ResourceExhausted also when very many callers wait here.
+  // Waits for the scheduler's answer, which does not wait for a step. ResourceExhausted also when
+  // very many callers wait here.
   absl::Status Submit(GenerationRequest request, std::shared_ptr<GenerationSink> sink) override;
   void Cancel(const std::string& request_id) override;
 
@@ -42,9 +45,10 @@ class SchedulerLoop final : public Generator {
   void PostWorkersReady(int kv_blocks, int step_tokens_max);
   void PostWorkersLost(std::string reason);
 
-  void Drain();                     // accepts nothing more
-  bool WaitIdle(Duration timeout);  // true: no request lives or holds blocks; false: the time is over
-  SchedulerStats stats() const;     // as of the last event
+  void Drain();  // accepts nothing more
+  bool WaitIdle(
+      Duration timeout);         // true: no request lives or holds blocks; false: the time is over
+  SchedulerStats stats() const;  // as of the last event
 
  private:
   struct Submission {
@@ -73,7 +77,8 @@ class SchedulerLoop final : public Generator {
   const std::unique_ptr<Scheduler> scheduler_;  // the loop's thread only
 
   mutable std::mutex mutex_;
-  // Guarded by mutex_. Bounded: submissions by kSubmissionsMax, the rest by what was accepted and sent.
+  // Guarded by mutex_. Bounded: submissions by kSubmissionsMax, the rest by what was accepted and
+  // sent.
   std::condition_variable wake_;  // mail_ or stopping_ changed
   std::condition_variable idle_;  // stats_ changed
   std::deque<Mail> mail_;

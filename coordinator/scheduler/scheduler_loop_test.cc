@@ -138,7 +138,8 @@ TEST_F(SchedulerLoopTest, ManyClientsAndLostWorkers) {
   for (int c = 0; c < kClients; ++c) {
     clients.emplace_back([&, c] {
       for (int i = 0; i < kRequests; ++i) {
-        GenerationRequest request = Request(fmt::format("{}-{}", c, i), 1 + (c * 7 + i * 3) % 30, 1 + (c + i * 5) % 20);
+        GenerationRequest request =
+            Request(fmt::format("{}-{}", c, i), 1 + (c * 7 + i * 3) % 30, 1 + (c + i * 5) % 20);
         request.n = 1 + i % 2;
         auto client = std::make_shared<TestClient>(request.n);
         const absl::Status status = loop.Submit(request, client);
@@ -172,13 +173,16 @@ TEST_F(SchedulerLoopTest, ManyClientsAndLostWorkers) {
 TEST_F(SchedulerLoopTest, SubmitAnswersWhileAStepRuns) {
   NoTransport transport;
   SchedulerLoop loop(NewScheduler(), &transport, &clock_);
-  EXPECT_TRUE(absl::IsUnavailable(loop.Submit(Request("early", 1, 1), std::make_shared<TestClient>(1))));
+  EXPECT_TRUE(
+      absl::IsUnavailable(loop.Submit(Request("early", 1, 1), std::make_shared<TestClient>(1))));
   loop.PostWorkersReady(kBlocks, kStepTokens);
   EXPECT_TRUE(loop.Submit(Request("a", 1, 1), std::make_shared<TestClient>(1)).ok());
   EXPECT_TRUE(loop.Submit(Request("b", 1, 1), std::make_shared<TestClient>(1)).ok());
-  EXPECT_TRUE(absl::IsInvalidArgument(loop.Submit(Request("c", 1000, 1), std::make_shared<TestClient>(1))));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(loop.Submit(Request("c", 1000, 1), std::make_shared<TestClient>(1))));
   loop.Drain();
-  EXPECT_TRUE(absl::IsUnavailable(loop.Submit(Request("d", 1, 1), std::make_shared<TestClient>(1))));
+  EXPECT_TRUE(
+      absl::IsUnavailable(loop.Submit(Request("d", 1, 1), std::make_shared<TestClient>(1))));
   EXPECT_EQ(transport.sent, 1);
   EXPECT_FALSE(loop.WaitIdle(Duration::zero()));
   loop.Cancel("a");

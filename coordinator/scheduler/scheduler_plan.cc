@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The half of the scheduler that forms steps: admission, sharing of prompts, token budget, preemption.
+// The half of the scheduler that forms steps: admission, sharing of prompts, token budget,
+// preemption.
 #include <algorithm>
 
 #include "coordinator/scheduler/scheduler.h"
@@ -11,8 +12,8 @@ std::optional<proto::StepPlan> Scheduler::NextStep(TimePoint now) {
   retry_at_.reset();
   proto::StepPlan plan;
   Flight flight;
-  // A plan stays empty when the sequences of the kind whose turn it was had to give their blocks to older ones; each round ends
-  // with fewer running sequences.
+  // A plan stays empty when the sequences of the kind whose turn it was had to give their blocks to
+  // older ones; each round ends with fewer running sequences.
   while (flight.planned.empty()) {
     Admit();
     if (running_.empty()) return std::nullopt;
@@ -27,8 +28,9 @@ std::optional<proto::StepPlan> Scheduler::NextStep(TimePoint now) {
   return plan;
 }
 
-// Lets waiting sequences run, in order, while there are places and blocks for all tokens they have so far. A block for each running
-// sequence is kept back, or the newcomer would be pushed out again at once. Without any running, the first always fits.
+// Lets waiting sequences run, in order, while there are places and blocks for all tokens they have
+// so far. A block for each running sequence is kept back, or the newcomer would be pushed out again
+// at once. Without any running, the first always fits.
 void Scheduler::Admit() {
   const size_t running_max = std::min(config_.options.max_running_requests(), step_tokens_max_);
   int available = pool_.free_blocks();
@@ -39,7 +41,8 @@ void Scheduler::Admit() {
     Sequence& sequence = *it->second;
     ++it;
     Sequence* donor = Donor(sequence);
-    if (donor != nullptr && donor->computed < sequence.shareable()) continue;  // it is computing their prompt
+    if (donor != nullptr && donor->computed < sequence.shareable())
+      continue;  // it is computing their prompt
     const int shared_blocks = donor != nullptr ? sequence.shareable() / pool_.block_tokens() : 0;
     const int needed = pool_.BlocksFor(sequence.size()) - shared_blocks;
     if (!running_.empty() && available - needed < static_cast<int>(running_.size())) break;
@@ -85,7 +88,8 @@ void Scheduler::RequeueAll() {
 // The request that runs alone, being at its last try; nullptr: none.
 const Request* Scheduler::Suspect() const {
   for (const auto& [id, sequence] : running_) {
-    if (sequence->request->lost_steps > 0 && sequence->request->lost_steps + 1 >= config_.lost_steps_max) {
+    if (sequence->request->lost_steps > 0 &&
+        sequence->request->lost_steps + 1 >= config_.lost_steps_max) {
       return sequence->request;
     }
   }
@@ -94,7 +98,9 @@ const Request* Scheduler::Suspect() const {
 
 void Scheduler::FillPlan(proto::StepPlan* plan, Flight* flight) {
   const Request* suspect = Suspect();
-  const auto takes_part = [suspect](const Sequence& s) { return suspect == nullptr || s.request == suspect; };
+  const auto takes_part = [suspect](const Sequence& s) {
+    return suspect == nullptr || s.request == suspect;
+  };
   int decodes = 0, prefills = 0;
   for (const auto& [id, s] : running_) {
     if (takes_part(*s)) ++(s->NeedsPrefill() ? prefills : decodes);
@@ -127,7 +133,8 @@ void Scheduler::FillPlan(proto::StepPlan* plan, Flight* flight) {
 int Scheduler::PlanSequence(Sequence& s, int budget, proto::StepPlan* plan, Flight* flight) {
   const int begin = s.computed;
   int end = std::min(s.size(), begin + budget);
-  if (s.request->captures && begin < s.captured) end = std::min(end, s.captured);  // what has been delivered is not captured again
+  if (s.request->captures && begin < s.captured)
+    end = std::min(end, s.captured);  // what has been delivered is not captured again
   while (pool_.WritableEnd(s.table, begin, end) < end && running_.rbegin()->second != &s) {
     ++stats_.preemptions;
     Preempt(*running_.rbegin()->second);
@@ -147,7 +154,8 @@ int Scheduler::PlanSequence(Sequence& s, int budget, proto::StepPlan* plan, Flig
   }
   proto::SequenceStep* step = plan->add_sequences();
   FillSequenceStep(s, begin, end, step);
-  flight->planned.push_back({&s, begin, end, step->has_sampling(), step->target_ids_size(), step->sampling().logprobs()});
+  flight->planned.push_back(
+      {&s, begin, end, step->has_sampling(), step->target_ids_size(), step->sampling().logprobs()});
   s.in_flight = true;
   ++s.request->in_flight;
   return end - begin;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random requests and faults, replayable from a seed. For every client: the tokens are those of its request alone, no gap, no repeat,
-// exactly one end of every choice; the pool is empty at the end; once faults stop everything ends.
-// KT_SIM_SEEDS (default 300) and KT_SIM_FIRST_SEED choose the seeds.
+// Random requests and faults, replayable from a seed. For every client: the tokens are those of its
+// request alone, no gap, no repeat, exactly one end of every choice; the pool is empty at the end;
+// once faults stop everything ends. KT_SIM_SEEDS (default 300) and KT_SIM_FIRST_SEED choose the
+// seeds.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -21,7 +22,8 @@ using testing::SimWorker;
 using testing::TestClient;
 
 struct Totals {
-  uint64_t requests = 0, complete = 0, failed = 0, cancelled = 0, refused = 0, steps = 0, lost = 0, preemptions = 0, recomputed = 0;
+  uint64_t requests = 0, complete = 0, failed = 0, cancelled = 0, refused = 0, steps = 0, lost = 0,
+           preemptions = 0, recomputed = 0;
 };
 
 class Simulation {
@@ -86,7 +88,8 @@ class Simulation {
     if (rng_.Chance(0.03) && !entries_.empty()) CancelSome();
     if (rng_.Chance(fault_rate_)) Fault();
     if (!workers_up_ && rng_.Chance(0.3)) StartWorkers();
-    if (late_ && rng_.Chance(0.3)) {  // perhaps when new workers run another step of the same sequences
+    if (late_ &&
+        rng_.Chance(0.3)) {  // perhaps when new workers run another step of the same sequences
       scheduler_->OnStepResult(*late_, clock_.Now());
       late_.reset();
       Audit();
@@ -103,7 +106,8 @@ class Simulation {
       plan_.reset();
       if (faults && rng_.Chance(fault_rate_)) Spoil(&result);
       scheduler_->OnStepResult(result, clock_.Now());
-      if (rng_.Chance(0.05)) scheduler_->OnStepResult(result, clock_.Now());  // again: late, ignored
+      if (rng_.Chance(0.05))
+        scheduler_->OnStepResult(result, clock_.Now());  // again: late, ignored
       Audit();
     }
     if (!plan_ && !Broken()) {
@@ -115,9 +119,12 @@ class Simulation {
 
   void Spoil(proto::StepResult* result) {
     switch (rng_.Between(0, 3)) {
-      case 0: return result->set_error("device fault");
-      case 1: return result->mutable_sequences()->RemoveLast();
-      case 2: return result->mutable_sequences(0)->set_token_id(-5);
+      case 0:
+        return result->set_error("device fault");
+      case 1:
+        return result->mutable_sequences()->RemoveLast();
+      case 2:
+        return result->mutable_sequences(0)->set_token_id(-5);
       default:
         result->mutable_sequences(0)->set_error("logits not finite");
         sequence_errors_ = true;
@@ -134,7 +141,8 @@ class Simulation {
 
   void StartWorkers() {
     scheduler_->OnWorkersReady(kv_blocks_, step_tokens_max_, clock_.Now());
-    worker_ = std::make_unique<SimWorker>(kv_blocks_, config_.options.block_tokens(), step_tokens_max_);
+    worker_ =
+        std::make_unique<SimWorker>(kv_blocks_, config_.options.block_tokens(), step_tokens_max_);
     plan_.reset();
     workers_up_ = true;
   }
@@ -142,20 +150,25 @@ class Simulation {
   void AddRequest() {
     Entry entry{.request = RandomRequest(), .client = nullptr};
     entry.client = std::make_shared<TestClient>(entry.request.n);
-    const uint64_t drawn = SplitMix64(config_.options.random_seed() + scheduler_->stats().requests_accepted);
+    const uint64_t drawn =
+        SplitMix64(config_.options.random_seed() + scheduler_->stats().requests_accepted);
     entry.seed = entry.request.sampling.seed.value_or(drawn);
     const absl::Status status = scheduler_->Add(entry.request, entry.client, clock_.Now());
     const int pool = kv_blocks_ * config_.options.block_tokens();
-    const int needs = static_cast<int>(entry.request.prompt_ids.size()) + std::max(entry.request.max_new_tokens - 1, 0);
-    if (absl::IsInvalidArgument(status) != (needs > pool)) Break("refused for want of blocks, or not: " + Message(status));
+    const int needs = static_cast<int>(entry.request.prompt_ids.size()) +
+                      std::max(entry.request.max_new_tokens - 1, 0);
+    if (absl::IsInvalidArgument(status) != (needs > pool))
+      Break("refused for want of blocks, or not: " + Message(status));
     if (status.ok()) entries_.push_back(std::move(entry));
   }
 
   GenerationRequest RandomRequest() {
     GenerationRequest r;
     r.id = fmt::format("r{}", next_id_++);
-    const int prompt = static_cast<int>(rng_.Chance(0.2) ? rng_.Between(20, 100) : rng_.Between(1, 20));
-    for (int i = 0; i < prompt; ++i) r.prompt_ids.push_back(static_cast<int32_t>(rng_.Between(1, FakeTokenizer::kVocab - 1)));
+    const int prompt =
+        static_cast<int>(rng_.Chance(0.2) ? rng_.Between(20, 100) : rng_.Between(1, 20));
+    for (int i = 0; i < prompt; ++i)
+      r.prompt_ids.push_back(static_cast<int32_t>(rng_.Between(1, FakeTokenizer::kVocab - 1)));
     r.n = static_cast<int>(rng_.Chance(0.3) ? rng_.Between(2, 6) : 1);
     r.max_new_tokens = static_cast<int>(rng_.Between(1, 40));
     if (rng_.Chance(0.2)) r.min_new_tokens = static_cast<int>(rng_.Between(0, r.max_new_tokens));
@@ -164,7 +177,8 @@ class Simulation {
     if (rng_.Chance(0.2)) r.sampling.logit_bias = {{3, 1.5f}};
     for (int i = rng_.Chance(0.4) ? 3 : 0; i > 0; --i) {
       std::string stop;
-      for (int k = static_cast<int>(rng_.Between(2, 4)); k > 0; --k) stop += static_cast<char>('a' + rng_.Between(0, 3));
+      for (int k = static_cast<int>(rng_.Between(2, 4)); k > 0; --k)
+        stop += static_cast<char>('a' + rng_.Between(0, 3));
       r.stop.push_back(stop);
     }
     if (rng_.Chance(0.3)) r.stop_token_ids = {static_cast<int32_t>(rng_.Between(1, 31))};
@@ -174,7 +188,8 @@ class Simulation {
     r.top_logprobs = static_cast<int>(rng_.Between(0, 3));
     r.prompt_logprobs = rng_.Chance(0.2);
     if (rng_.Chance(0.2)) r.capture.set_logits(true);
-    if ((r.prompt_logprobs || r.capture.logits()) && rng_.Chance(0.3)) r.max_new_tokens = r.min_new_tokens = 0;
+    if ((r.prompt_logprobs || r.capture.logits()) && rng_.Chance(0.3))
+      r.max_new_tokens = r.min_new_tokens = 0;
     return r;
   }
 
@@ -197,16 +212,19 @@ class Simulation {
       } else if (s.has_sampling()) {
         decode = true;
       }
-      const int last = (s.start_position() + s.token_ids_size() - 1) / config_.options.block_tokens();
+      const int last =
+          (s.start_position() + s.token_ids_size() - 1) / config_.options.block_tokens();
       for (int i = s.start_position() / config_.options.block_tokens(); i <= last; ++i) {
         if (scheduler_->pool().refs(s.block_table(i)) != 1) Break("a written block is shared");
       }
     }
-    for (int limit : {config_.options.chunked_prefill_size(), config_.options.max_prefill_tokens()}) {
+    for (int limit :
+         {config_.options.chunked_prefill_size(), config_.options.max_prefill_tokens()}) {
       if (limit > 0 && prefill > limit) Break("more prefill tokens than allowed");
     }
     if (!config_.options.enable_mixed_chunk() && long_prefill && decode) Break("a mixed step");
-    if (plan_->sequences_size() > config_.options.max_running_requests()) Break("too many sequences run");
+    if (plan_->sequences_size() > config_.options.max_running_requests())
+      Break("too many sequences run");
   }
 
   void Audit() {
@@ -217,11 +235,14 @@ class Simulation {
   void Settle() {
     if (!workers_up_) StartWorkers();
     int64_t turns = 100;
-    for (const Entry& e : entries_) turns += 20 * e.request.n * static_cast<int64_t>(e.request.prompt_ids.size() + e.request.max_new_tokens);
+    for (const Entry& e : entries_)
+      turns += 20 * e.request.n *
+               static_cast<int64_t>(e.request.prompt_ids.size() + e.request.max_new_tokens);
     while (!Broken() && (plan_ || !scheduler_->idle())) {
       clock_.Advance(std::chrono::milliseconds(1));
       const auto timer = scheduler_->NextTimer();
-      if (!plan_ && timer && *timer > clock_.Now() && *timer - clock_.Now() < std::chrono::seconds(1)) {
+      if (!plan_ && timer && *timer > clock_.Now() &&
+          *timer - clock_.Now() < std::chrono::seconds(1)) {
         clock_.Advance(*timer - clock_.Now());
       }
       Turn(/*faults=*/false);
@@ -231,7 +252,8 @@ class Simulation {
 
   void CheckEnd() {
     for (const Entry& e : entries_) {
-      if (const std::string wrong = e.client->Compare(e.request, e.seed); !wrong.empty()) return Break(wrong);
+      if (const std::string wrong = e.client->Compare(e.request, e.seed); !wrong.empty())
+        return Break(wrong);
       if (e.cancelled) {
         if (e.client->events != e.events_at_cancel) return Break("an event after Cancel");
       } else if (!e.client->ended()) {
@@ -240,17 +262,20 @@ class Simulation {
         ++totals_->complete;
       } else {
         const std::string why = Message(e.client->error);
-        const bool timed_out = why.find("to be run") != std::string::npos && config_.queue_timeout < std::chrono::hours(1);
+        const bool timed_out = why.find("to be run") != std::string::npos &&
+                               config_.queue_timeout < std::chrono::hours(1);
         const bool given_up = gives_up_ && why.find("given up after 3") != std::string::npos;
         const bool own_error = sequence_errors_ && why.find("not finite") != std::string::npos;
         if (!timed_out && !given_up && !own_error) return Break("failed without a cause: " + why);
       }
     }
     const SchedulerStats stats = scheduler_->stats();
-    if (stats.blocks_used != 0 || stats.sequences_running + stats.sequences_waiting + stats.requests_queued != 0) {
+    if (stats.blocks_used != 0 ||
+        stats.sequences_running + stats.sequences_waiting + stats.requests_queued != 0) {
       Break("something is left");
     }
-    if (stats.requests_accepted != stats.requests_finished + stats.requests_failed + stats.requests_cancelled) {
+    if (stats.requests_accepted !=
+        stats.requests_finished + stats.requests_failed + stats.requests_cancelled) {
       Break("counters do not add up");
     }
   }
@@ -265,8 +290,8 @@ class Simulation {
   int kv_blocks_, step_tokens_max_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<SimWorker> worker_;
-  std::optional<proto::StepPlan> plan_;     // in flight
-  std::optional<proto::StepResult> late_;   // of a step whose workers were lost
+  std::optional<proto::StepPlan> plan_;    // in flight
+  std::optional<proto::StepResult> late_;  // of a step whose workers were lost
   bool workers_up_ = false;
   bool sequence_errors_ = false;
   std::vector<Entry> entries_;
@@ -280,16 +305,19 @@ uint64_t FromEnvironment(const char* name, uint64_t fallback) {
 }
 
 TEST(SchedulerSimTest, EveryClientGetsTheTokensOfItsRequestAlone) {
-  const uint64_t first = FromEnvironment("KT_SIM_FIRST_SEED", 1), seeds = FromEnvironment("KT_SIM_SEEDS", 300);
+  const uint64_t first = FromEnvironment("KT_SIM_FIRST_SEED", 1),
+                 seeds = FromEnvironment("KT_SIM_SEEDS", 300);
   Totals totals;
   for (uint64_t seed = first; seed < first + seeds; ++seed) {
     Simulation simulation(seed, &totals);
     simulation.Run();
     ASSERT_EQ(simulation.breach(), "") << "seed " << seed;
   }
-  std::printf("%lu seeds: %lu requests (%lu complete, %lu failed, %lu cancelled), %lu refused, %lu steps, %lu lost, %lu preemptions, %lu tokens computed again\n",
-              seeds, totals.requests, totals.complete, totals.failed, totals.cancelled, totals.refused, totals.steps, totals.lost,
-              totals.preemptions, totals.recomputed);
+  std::printf(
+      "%lu seeds: %lu requests (%lu complete, %lu failed, %lu cancelled), %lu refused, %lu steps, "
+      "%lu lost, %lu preemptions, %lu tokens computed again\n",
+      seeds, totals.requests, totals.complete, totals.failed, totals.cancelled, totals.refused,
+      totals.steps, totals.lost, totals.preemptions, totals.recomputed);
   if (seeds < 100) return;
   // The simulation did meet what it is about.
   EXPECT_GT(totals.complete, totals.requests / 2);

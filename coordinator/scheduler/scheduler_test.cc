@@ -15,8 +15,8 @@
 namespace kt {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::FakeTokenizer;
+using ::testing::HasSubstr;
 using testing::SimWorker;
 using testing::TestClient;
 
@@ -270,7 +270,8 @@ TEST_F(SchedulerTest, DrawsDoNotDependOnTheBatch) {
     while (!scheduler_->idle()) {
       const proto::StepPlan plan = Plan();
       for (const proto::SequenceStep& s : plan.sequences()) {
-        if (s.sampling().seed() == 12) ++draws[others > 0][{s.sampling().choice(), s.sampling().position()}];
+        if (s.sampling().seed() == 12)
+          ++draws[others > 0][{s.sampling().choice(), s.sampling().position()}];
       }
       Answer(plan);
     }
@@ -359,7 +360,8 @@ TEST_F(SchedulerTest, PromptLogprobsAndCapturesAreNotRepeatedAfterALoss) {
     Ready();
   }
   const proto::StepPlan again = Plan();
-  for (int32_t target : again.sequences(0).target_ids()) EXPECT_EQ(target, -1) << "the worker is not asked again";
+  for (int32_t target : again.sequences(0).target_ids())
+    EXPECT_EQ(target, -1) << "the worker is not asked again";
   EXPECT_FALSE(again.sequences(0).has_capture());
   Answer(again);
   RunToEnd();
@@ -527,10 +529,12 @@ TEST_F(SchedulerTest, AnAnswerThatDoesNotFitThePlanIsAFailedStep) {
   EXPECT_EQ(client->Compare(request, 11), "");
 }
 
-// One request kills every step from a certain position on: it alone must fail, although all ran with it.
+// One request kills every step from a certain position on: it alone must fail, although all ran
+// with it.
 TEST_F(SchedulerTest, ARequestThatKillsItsStepsTakesNoOtherWithIt) {
   Start();
-  const GenerationRequest good_request = Request("good", 6, 20), poison_request = Request("poison", 12, 20);
+  const GenerationRequest good_request = Request("good", 6, 20),
+                          poison_request = Request("poison", 12, 20);
   auto good = Add(good_request);
   auto poison = Add(poison_request);
   const uint64_t poison_id = 2;
@@ -552,7 +556,9 @@ TEST_F(SchedulerTest, ARequestThatKillsItsStepsTakesNoOtherWithIt) {
     }
   }
   EXPECT_TRUE(absl::IsInternal(poison->error));
-  EXPECT_THAT(Message(poison->error), HasSubstr("request poison: given up after 3 lost steps in a row; the last: device fault"));
+  EXPECT_THAT(
+      Message(poison->error),
+      HasSubstr("request poison: given up after 3 lost steps in a row; the last: device fault"));
   EXPECT_EQ(poison->outputs[0].token_ids.size(), 3u);
   EXPECT_TRUE(good->ended() && good->error.ok());
   EXPECT_EQ(good->Compare(good_request, 11), "");

@@ -40,7 +40,8 @@ void FillSampling(const Sequence& sequence, proto::Sampling* sampling) {
     entry->set_bias(bias);
   }
   if (position < spec.min_new_tokens) {
-    sampling->mutable_suppressed_ids()->Add(request.rules.stop_tokens.begin(), request.rules.stop_tokens.end());
+    sampling->mutable_suppressed_ids()->Add(request.rules.stop_tokens.begin(),
+                                            request.rules.stop_tokens.end());
   }
   sampling->set_seed(request.seed);
   sampling->set_choice(sequence.choice);
@@ -49,7 +50,8 @@ void FillSampling(const Sequence& sequence, proto::Sampling* sampling) {
   sampling->set_top_logprobs(spec.logprobs ? spec.top_logprobs : 0);
 }
 
-// The target of a position is the prompt token that follows it. They are wanted once: of positions not computed before.
+// The target of a position is the prompt token that follows it. They are wanted once: of positions
+// not computed before.
 void FillTargets(const Sequence& sequence, int begin, int end, proto::SequenceStep* step) {
   const GenerationRequest& spec = sequence.request->spec;
   const int targets_end = std::min(end, sequence.prompt_size() - 1);
@@ -66,7 +68,8 @@ void FillTargets(const Sequence& sequence, int begin, int end, proto::SequenceSt
 int Sequence::prompt_size() const { return static_cast<int>(request->spec.prompt_ids.size()); }
 
 int32_t Sequence::token(int position) const {
-  return position < prompt_size() ? request->spec.prompt_ids[position] : output.tokens()[position - prompt_size()];
+  return position < prompt_size() ? request->spec.prompt_ids[position]
+                                  : output.tokens()[position - prompt_size()];
 }
 
 int Sequence::shareable() const { return std::min(prompt_size(), size() - 1); }
@@ -80,9 +83,9 @@ void Sequence::Push(int32_t token, std::optional<TokenLogprob> logprob) {
   output.Push(token, std::move(logprob));
 }
 
-Request::Request(GenerationRequest spec_in, std::shared_ptr<GenerationSink> sink, uint64_t first_sequence_id,
-                 uint64_t seed, const Tokenizer* tokenizer, const std::vector<int32_t>& eos_token_ids,
-                 int stream_interval)
+Request::Request(GenerationRequest spec_in, std::shared_ptr<GenerationSink> sink,
+                 uint64_t first_sequence_id, uint64_t seed, const Tokenizer* tokenizer,
+                 const std::vector<int32_t>& eos_token_ids, int stream_interval)
     : spec(std::move(spec_in)),
       rules(spec, tokenizer, eos_token_ids, stream_interval),
       seed(seed),
@@ -105,11 +108,14 @@ void FillSequenceStep(const Sequence& sequence, int begin, int end, proto::Seque
   step->set_sequence_id(sequence.id);
   step->set_start_position(begin);
   step->mutable_token_ids()->Reserve(end - begin);
-  for (int position = begin; position < end; ++position) step->add_token_ids(sequence.token(position));
+  for (int position = begin; position < end; ++position)
+    step->add_token_ids(sequence.token(position));
   step->mutable_block_table()->Add(sequence.table.begin(), sequence.table.end());
-  if (end == sequence.size() && request.spec.max_new_tokens > 0) FillSampling(sequence, step->mutable_sampling());
+  if (end == sequence.size() && request.spec.max_new_tokens > 0)
+    FillSampling(sequence, step->mutable_sampling());
   FillTargets(sequence, begin, end, step);
-  if (request.captures && begin >= sequence.captured) *step->mutable_capture() = request.spec.capture;
+  if (request.captures && begin >= sequence.captured)
+    *step->mutable_capture() = request.spec.capture;
 }
 
 }  // namespace kt

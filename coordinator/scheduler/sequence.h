@@ -20,29 +20,31 @@ struct Request;
 
 // One choice: prompt and output tokens, of which the first `computed` are in the cache.
 struct Sequence {
-  uint64_t id = 0;          // of all sequences, in order of arrival
+  uint64_t id = 0;  // of all sequences, in order of arrival
   int choice = 0;
   Request* request = nullptr;
   ChoiceOutput output;
-  BlockTable table;         // empty unless running or in flight
+  BlockTable table;  // empty unless running or in flight
   int computed = 0;
-  int frontier = 0;         // the most that was ever computed
-  int captured = 0;         // positions whose capture has been delivered or is another choice's
-  bool in_flight = false;   // part of the step that runs now
+  int frontier = 0;        // the most that was ever computed
+  int captured = 0;        // positions whose capture has been delivered or is another choice's
+  bool in_flight = false;  // part of the step that runs now
   std::map<int32_t, proto::TokenCount> counts;  // by token id; only where a penalty is on
 
   int prompt_size() const;
   int size() const { return prompt_size() + static_cast<int>(output.tokens().size()); }
   int32_t token(int position) const;
   bool NeedsPrefill() const { return size() - computed > 1; }
-  // Positions it can share with another choice that has computed them: the prompt, but always leaving one token to run.
+  // Positions it can share with another choice that has computed them: the prompt, but always
+  // leaving one token to run.
   int shareable() const;
   void Push(int32_t token, std::optional<TokenLogprob> logprob);
 };
 
 struct Request {
-  Request(GenerationRequest spec, std::shared_ptr<GenerationSink> sink, uint64_t first_sequence_id, uint64_t seed,
-          const Tokenizer* tokenizer, const std::vector<int32_t>& eos_token_ids, int stream_interval);
+  Request(GenerationRequest spec, std::shared_ptr<GenerationSink> sink, uint64_t first_sequence_id,
+          uint64_t seed, const Tokenizer* tokenizer, const std::vector<int32_t>& eos_token_ids,
+          int stream_interval);
 
   const GenerationRequest spec;
   const OutputRules rules;
@@ -57,8 +59,8 @@ struct Request {
   std::optional<TimePoint> deadline;     // waits to be admitted no longer than this
 };
 
-// Adds positions [begin, end) of the sequence; its table covers them. Samples if they reach the last token.
-// Targets and captures are asked for only where they have not been delivered before.
+// Adds positions [begin, end) of the sequence; its table covers them. Samples if they reach the
+// last token. Targets and captures are asked for only where they have not been delivered before.
 void FillSequenceStep(const Sequence& sequence, int begin, int end, proto::SequenceStep* step);
 
 }  // namespace kt

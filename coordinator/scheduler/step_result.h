@@ -19,9 +19,11 @@ struct ExpectedAnswer {
   int targets;
 };
 
-// Fills `answers`, in the order of `expected`, with pointers into `result`. Internal: an answer is missing, there are others, or one
-// has not what was asked for (an answer with an error needs nothing else).
-absl::Status MatchAnswers(const std::vector<ExpectedAnswer>& expected, const proto::StepResult& result,
+// Fills `answers`, in the order of `expected`, with pointers into `result`. Internal: an answer is
+// missing, there are others, or one has not what was asked for (an answer with an error needs
+// nothing else).
+absl::Status MatchAnswers(const std::vector<ExpectedAnswer>& expected,
+                          const proto::StepResult& result,
                           std::vector<const proto::SequenceResult*>* answers);
 
 TokenLogprob FromProto(const proto::TokenLogprob& logprob);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model directory says about chats: its template and the special tokens that the template uses.
+// What a model directory says about chats: its template and the special tokens that the template
+// uses.
 #ifndef KT_COORDINATOR_TEMPLATE_CHAT_TEMPLATE_H_
 #define KT_COORDINATOR_TEMPLATE_CHAT_TEMPLATE_H_
 
@@ -9,9 +10,11 @@
 
 namespace kt {
 
-// The file `override_path` (--chat-template) if given, else chat_template.jinja, else chat_template of tokenizer_config.json
-// (of several named ones, "default"). FailedPrecondition: the model has none.
-absl::StatusOr<std::string> LoadChatTemplate(const std::string& model_dir, const std::string& override_path);
+// The file `override_path` (--chat-template) if given, else chat_template.jinja, else chat_template
+// of tokenizer_config.json (of several named ones, "default"). FailedPrecondition: the model has
+// none.
+absl::StatusOr<std::string> LoadChatTemplate(const std::string& model_dir,
+                                             const std::string& override_path);
 
 struct SpecialTokens {
   std::string bos_token;  // empty: none

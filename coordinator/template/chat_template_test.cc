@@ -15,7 +15,10 @@ namespace {
 
 class ChatTemplateTest : public testing::Test {
  protected:
-  ChatTemplateTest() : dir_(testing::TempDir() + "/chat_template_test." + std::to_string(getpid())) { std::filesystem::create_directory(dir_); }
+  ChatTemplateTest()
+      : dir_(testing::TempDir() + "/chat_template_test." + std::to_string(getpid())) {
+    std::filesystem::create_directory(dir_);
+  }
   ~ChatTemplateTest() override { std::filesystem::remove_all(dir_); }
 
   std::string Write(const std::string& name, const std::string& text) {
@@ -35,7 +38,9 @@ TEST_F(ChatTemplateTest, FlagComesBeforeFileBeforeConfig) {
 }
 
 TEST_F(ChatTemplateTest, DefaultIsTakenFromNamedTemplates) {
-  Write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]})");
+  Write(
+      "tokenizer_config.json",
+      R"({"chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]})");
   EXPECT_EQ(*LoadChatTemplate(dir_, ""), "d");
   Write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "t"}]})");
   EXPECT_EQ(LoadChatTemplate(dir_, "").status().code(), absl::StatusCode::kFailedPrecondition);
@@ -56,12 +61,15 @@ TEST_F(ChatTemplateTest, BadFilesAreErrors) {
   EXPECT_EQ(LoadChatTemplate(dir_, "").status().code(), absl::StatusCode::kInvalidArgument);
   Write("tokenizer_config.json", "[1]");
   EXPECT_EQ(LoadChatTemplate(dir_, "").status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(LoadChatTemplate(dir_, Write("big.jinja", std::string((4 << 20) + 1, 'x'))).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      LoadChatTemplate(dir_, Write("big.jinja", std::string((4 << 20) + 1, 'x'))).status().code(),
+      absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(ChatTemplateTest, SpecialTokensAreTextOrObjects) {
   EXPECT_EQ(LoadSpecialTokens(dir_)->eos_token, "");
-  Write("tokenizer_config.json", R"({"bos_token": {"content": "<s>", "lstrip": false}, "eos_token": "</s>"})");
+  Write("tokenizer_config.json",
+        R"({"bos_token": {"content": "<s>", "lstrip": false}, "eos_token": "</s>"})");
   EXPECT_EQ(LoadSpecialTokens(dir_)->bos_token, "<s>");
   EXPECT_EQ(LoadSpecialTokens(dir_)->eos_token, "</s>");
   Write("tokenizer_config.json", R"({"bos_token": null, "eos_token": 7})");

@@ -19,7 +19,9 @@ absl::StatusOr<Json> JoinParts(const Json& parts, const std::string& where) {
       KT_ASSIGN_OR_RETURN(auto type, JsonString(parts[i], "type", part_where));
       KT_ASSIGN_OR_RETURN(auto part_text, JsonString(parts[i], "text", part_where));
       if (type != "text" || !part_text) {
-        return InvalidArgument("{}: only parts {{\"type\": \"text\", \"text\": ...}} are supported, got {}", part_where, JsonExcerpt(parts[i]));
+        return InvalidArgument(
+            "{}: only parts {{\"type\": \"text\", \"text\": ...}} are supported, got {}",
+            part_where, JsonExcerpt(parts[i]));
       }
       text = *std::move(part_text);
     }
@@ -30,7 +32,8 @@ absl::StatusOr<Json> JoinParts(const Json& parts, const std::string& where) {
 }
 
 absl::Status NormalizeToolCalls(Json* calls, ToolArguments form, const std::string& where) {
-  if (!calls->is_array()) return InvalidArgument("{} must be a list, got {}", where, JsonExcerpt(*calls));
+  if (!calls->is_array())
+    return InvalidArgument("{} must be a list, got {}", where, JsonExcerpt(*calls));
   for (size_t i = 0; i < calls->size(); ++i) {
     Json& call = (*calls)[i];
     std::string call_where = fmt::format("{}[{}].function", where, i);
@@ -48,7 +51,9 @@ absl::Status NormalizeToolCalls(Json* calls, ToolArguments form, const std::stri
       if (!parsed.ok()) return Annotate(parsed.status(), call_where + ".arguments");
       arguments = *std::move(parsed);
     }
-    if (!arguments.is_object()) return InvalidArgument("{}.arguments must be a JSON object, got {}", call_where, JsonExcerpt(arguments));
+    if (!arguments.is_object())
+      return InvalidArgument("{}.arguments must be a JSON object, got {}", call_where,
+                             JsonExcerpt(arguments));
   }
   return absl::OkStatus();
 }
@@ -56,16 +61,19 @@ absl::Status NormalizeToolCalls(Json* calls, ToolArguments form, const std::stri
 }  // namespace
 
 absl::StatusOr<Json> NormalizeMessages(Json messages, ToolArguments arguments) {
-  if (!messages.is_array()) return InvalidArgument("messages must be a list, got {}", JsonExcerpt(messages));
+  if (!messages.is_array())
+    return InvalidArgument("messages must be a list, got {}", JsonExcerpt(messages));
   for (size_t i = 0; i < messages.size(); ++i) {
     Json& message = messages[i];
     std::string where = fmt::format("messages[{}]", i);
-    if (!message.is_object()) return InvalidArgument("{} must be an object, got {}", where, JsonExcerpt(message));
+    if (!message.is_object())
+      return InvalidArgument("{} must be an object, got {}", where, JsonExcerpt(message));
     Json& content = message["content"];
     if (content.is_array()) {
       KT_ASSIGN_OR_RETURN(content, JoinParts(content, where + ".content"));
     } else if (!content.is_string() && !content.is_null()) {
-      return InvalidArgument("{}.content must be text or a list of text parts, got {}", where, JsonExcerpt(content));
+      return InvalidArgument("{}.content must be text or a list of text parts, got {}", where,
+                             JsonExcerpt(content));
     }
     auto calls = message.find("tool_calls");
     if (calls == message.end()) continue;
@@ -80,15 +88,19 @@ absl::StatusOr<Json> NormalizeMessages(Json messages, ToolArguments arguments) {
 
 ToolArguments DetectToolArguments(PromptRenderer* renderer) {
   auto render = [&](const Json& arguments) {
-    Json call = {{"id", "call_0"}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", arguments}}}};
-    return renderer->Render({{"messages",
-                              {{{"role", "user"}, {"content", "x"}},
-                               {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call})}}}},
-                             {"add_generation_prompt", false}});
+    Json call = {{"id", "call_0"},
+                 {"type", "function"},
+                 {"function", {{"name", "f"}, {"arguments", arguments}}}};
+    return renderer->Render(
+        {{"messages",
+          {{{"role", "user"}, {"content", "x"}},
+           {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call})}}}},
+         {"add_generation_prompt", false}});
   };
   // A template that prints an object it takes for text shows it in Python's notation.
   auto as_object = render({{"kt_probe", 1}});
-  if (as_object.ok() && as_object->find("{'kt_probe'") == std::string::npos) return ToolArguments::kObject;
+  if (as_object.ok() && as_object->find("{'kt_probe'") == std::string::npos)
+    return ToolArguments::kObject;
   return render(R"({"kt_probe": 1})").ok() ? ToolArguments::kText : ToolArguments::kObject;
 }
 

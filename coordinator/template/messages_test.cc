@@ -14,12 +14,15 @@ using ::testing::HasSubstr;
 Json Parsed(const char* text) { return *ParseJson(text); }
 
 TEST(NormalizeMessagesTest, TextPartsAreJoined) {
-  EXPECT_EQ(*NormalizeMessages(Parsed(R"([{"role": "user", "content": [{"type": "text", "text": "a"}, "b"], "name": "x"}])")),
-            Parsed(R"([{"role": "user", "content": "a\nb", "name": "x"}])"));
+  EXPECT_EQ(
+      *NormalizeMessages(Parsed(
+          R"([{"role": "user", "content": [{"type": "text", "text": "a"}, "b"], "name": "x"}])")),
+      Parsed(R"([{"role": "user", "content": "a\nb", "name": "x"}])"));
 }
 
 TEST(NormalizeMessagesTest, ArgumentsTakeTheFormAskedFor) {
-  Json messages = Parsed(R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{\"b\": 1, \"a\": [2]}"}},
+  Json messages = Parsed(
+      R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{\"b\": 1, \"a\": [2]}"}},
                                                                   {"function": {"name": "g", "arguments": ""}}]}])");
   Json objects = *NormalizeMessages(messages);
   EXPECT_EQ(objects[0]["content"], nullptr);
@@ -46,8 +49,10 @@ TEST(NormalizeMessagesTest, ErrorsNameThePlace) {
       {R"([{"content": [{"type": "text", "text": 1}]}])", "messages[0].content[0]"},
       {R"([{"tool_calls": "x"}])", "messages[0].tool_calls"},
       {R"([{"tool_calls": [{}]}])", "messages[0].tool_calls[0].function"},
-      {R"([{"tool_calls": [{"function": {"arguments": "{"}}]}])", "messages[0].tool_calls[0].function.arguments"},
-      {R"([{"tool_calls": [{"function": {"arguments": "[1]"}}]}])", "messages[0].tool_calls[0].function.arguments"},
+      {R"([{"tool_calls": [{"function": {"arguments": "{"}}]}])",
+       "messages[0].tool_calls[0].function.arguments"},
+      {R"([{"tool_calls": [{"function": {"arguments": "[1]"}}]}])",
+       "messages[0].tool_calls[0].function.arguments"},
   };
   for (const auto& [text, place] : kBad) {
     auto status = NormalizeMessages(Parsed(text)).status();

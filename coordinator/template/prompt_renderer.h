@@ -13,9 +13,10 @@ namespace kt {
 class PromptRenderer {
  public:
   virtual ~PromptRenderer() = default;
-  // `variables`: {"messages": [...], "tools": [...] or null, "add_generation_prompt": bool, ...chat_template_kwargs}.
-  // InvalidArgument: the template raised or is broken (its message is passed on); DeadlineExceeded: over the time limit;
-  // ResourceExhausted: over the memory limit; FailedPrecondition: the model has no template; Unavailable: the helper cannot be started.
+  // `variables`: {"messages": [...], "tools": [...] or null, "add_generation_prompt": bool,
+  // ...chat_template_kwargs}. InvalidArgument: the template raised or is broken (its message is
+  // passed on); DeadlineExceeded: over the time limit; ResourceExhausted: over the memory limit;
+  // FailedPrecondition: the model has no template; Unavailable: the helper cannot be started.
   virtual absl::StatusOr<std::string> Render(const Json& variables) = 0;
 };
 

@@ -22,23 +22,27 @@
 namespace kt {
 namespace {
 
-constexpr absl::Duration kStartLimit = absl::Seconds(30);  // python3 and jinja2 have to be read from disk
+constexpr absl::Duration kStartLimit =
+    absl::Seconds(30);  // python3 and jinja2 have to be read from disk
 constexpr size_t kAnswerBytesMax = size_t{64} << 20;
-constexpr int kExitOutOfMemory = 3;     // kt_template.py
+constexpr int kExitOutOfMemory = 3;      // kt_template.py
 constexpr int kExitCannotExecute = 127;  // here, between fork and exec
 
 std::string DefaultHelperPath() {
   std::error_code error;
-  return (std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "kt-template").string();
+  return (std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "kt-template")
+      .string();
 }
 
 // Runs in the child of a process with threads: nothing but system calls.
-[[noreturn]] void ExecuteHelper(int socket, pid_t parent, char* const* argv, char* const* environment) {
+[[noreturn]] void ExecuteHelper(int socket, pid_t parent, char* const* argv,
+                                char* const* environment) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() == parent && dup2(socket, STDIN_FILENO) >= 0 && dup2(socket, STDOUT_FILENO) >= 0 && chdir("/") == 0) {
+  if (getppid() == parent && dup2(socket, STDIN_FILENO) >= 0 && dup2(socket, STDOUT_FILENO) >= 0 &&
+      chdir("/") == 0) {
     close_range(3, ~0u, 0);
     execve(argv[0], argv, environment);
   }
@@ -47,13 +51,15 @@ std::string DefaultHelperPath() {
 
 std::string Frame(std::string_view payload) {
   std::string frame;
-  for (int shift = 0; shift < 32; shift += 8) frame.push_back(static_cast<char>(payload.size() >> shift & 0xFF));
+  for (int shift = 0; shift < 32; shift += 8)
+    frame.push_back(static_cast<char>(payload.size() >> shift & 0xFF));
   return frame.append(payload);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PromptRenderer>> TemplateProcess::Create(const TemplateOptions& options) {
+absl::StatusOr<std::unique_ptr<PromptRenderer>> TemplateProcess::Create(
+    const TemplateOptions& options) {
   TemplateOptions complete = options;
   if (complete.helper_path.empty()) complete.helper_path = DefaultHelperPath();
   std::unique_ptr<TemplateProcess> process(new TemplateProcess(complete));
@@ -69,7 +75,9 @@ absl::StatusOr<std::string> TemplateProcess::Render(const Json& variables) {
   bool my_turn = mutex_.LockWhenWithTimeout(absl::Condition(+idle, &busy_), limit);
   if (my_turn) busy_ = true;
   mutex_.Unlock();
-  if (!my_turn) return DeadlineExceeded("chat template: waited {} ms for other renderings", options_.time_limit_ms);
+  if (!my_turn)
+    return DeadlineExceeded("chat template: waited {} ms for other renderings",
+                            options_.time_limit_ms);
   auto text = RenderNow(variables);
   absl::MutexLock lock(&mutex_);
   busy_ = false;
@@ -87,9 +95,11 @@ absl::StatusOr<std::string> TemplateProcess::RenderNow(const Json& variables) {
 absl::Status TemplateProcess::Start() {
   int sockets[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {
-    return Unavailable("chat template: no socket for {}: {}", options_.helper_path, strerror(errno));
+    return Unavailable("chat template: no socket for {}: {}", options_.helper_path,
+                       strerror(errno));
   }
-  std::string path = options_.helper_path, memory_limit = std::to_string(options_.memory_limit_bytes);
+  std::string path = options_.helper_path,
+              memory_limit = std::to_string(options_.memory_limit_bytes);
   std::string locale = "LC_ALL=C.UTF-8", zone = "TZ=";
   const char* own_zone = getenv("TZ");
   if (own_zone != nullptr) zone += own_zone;
@@ -110,7 +120,8 @@ absl::Status TemplateProcess::Start() {
   Json globals = Json::object();
   if (!options_.bos_token.empty()) globals["bos_token"] = options_.bos_token;
   if (!options_.eos_token.empty()) globals["eos_token"] = options_.eos_token;
-  absl::Status status = Exchange({{"template", options_.template_text}, {"globals", globals}}, kStartLimit).status();
+  absl::Status status =
+      Exchange({{"template", options_.template_text}, {"globals", globals}}, kStartLimit).status();
   if (!status.ok()) Stop();
   return status;
 }
@@ -121,9 +132,11 @@ absl::StatusOr<std::string> TemplateProcess::Exchange(const Json& request, absl:
     KT_RETURN_IF_ERROR(Send(Frame(DumpJson(request)), deadline));
     KT_ASSIGN_OR_RETURN(std::string header, Receive(4, deadline));
     size_t bytes = 0;
-    for (int i = 3; i >= 0; --i) bytes = bytes << 8 | static_cast<uint8_t>(header[static_cast<size_t>(i)]);
+    for (int i = 3; i >= 0; --i)
+      bytes = bytes << 8 | static_cast<uint8_t>(header[static_cast<size_t>(i)]);
     if (bytes == 0 || bytes > kAnswerBytesMax) {
-      return ResourceExhausted("chat template: its text has {} bytes, more than the {} allowed", bytes, kAnswerBytesMax);
+      return ResourceExhausted("chat template: its text has {} bytes, more than the {} allowed",
+                               bytes, kAnswerBytesMax);
     }
     return Receive(bytes, deadline);
   };
@@ -131,7 +144,8 @@ absl::StatusOr<std::string> TemplateProcess::Exchange(const Json& request, absl:
   if (!answer.ok()) {
     Stop();
     if (absl::IsDeadlineExceeded(answer.status())) {
-      return DeadlineExceeded("chat template: took longer than {} ms", absl::ToInt64Milliseconds(limit));
+      return DeadlineExceeded("chat template: took longer than {} ms",
+                              absl::ToInt64Milliseconds(limit));
     }
     return answer;
   }
@@ -183,20 +197,26 @@ absl::StatusOr<std::string> TemplateProcess::Receive(size_t bytes, absl::Time de
 absl::Status TemplateProcess::HelperEnded() {
   int status = Stop();
   if (WIFEXITED(status) && WEXITSTATUS(status) == kExitOutOfMemory) {
-    return ResourceExhausted("chat template: needs more than the {} MiB of memory allowed", options_.memory_limit_bytes >> 20);
+    return ResourceExhausted("chat template: needs more than the {} MiB of memory allowed",
+                             options_.memory_limit_bytes >> 20);
   }
   if (WIFEXITED(status)) {
-    return Unavailable("chat template: {} ended with exit code {}; it needs /usr/bin/python3 with jinja2 (Debian: python3-jinja2)",
-                       options_.helper_path, WEXITSTATUS(status));
+    return Unavailable(
+        "chat template: {} ended with exit code {}; it needs /usr/bin/python3 with jinja2 (Debian: "
+        "python3-jinja2)",
+        options_.helper_path, WEXITSTATUS(status));
   }
-  if (WTERMSIG(status) == SIGKILL) return ResourceExhausted("chat template: {} was killed; is the machine out of memory?", options_.helper_path);
+  if (WTERMSIG(status) == SIGKILL)
+    return ResourceExhausted("chat template: {} was killed; is the machine out of memory?",
+                             options_.helper_path);
   return InvalidArgument("chat template: crashes its interpreter (signal {})", WTERMSIG(status));
 }
 
 bool TemplateProcess::HasEnded() {
   if (pid_ <= 0) return true;
   siginfo_t info = {};
-  return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
+  return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+         info.si_pid != 0;
 }
 
 int TemplateProcess::Stop() {

@@ -19,18 +19,20 @@ namespace kt {
 
 struct TemplateOptions {
   std::string template_text;
-  std::string bos_token;    // variables of the template; empty: not defined
+  std::string bos_token;  // variables of the template; empty: not defined
   std::string eos_token;
   std::string helper_path;  // kt-template; empty: beside this program
   int time_limit_ms = 5000;
   int64_t memory_limit_bytes = int64_t{512} << 20;
 };
 
-// Renders in the helper process kt-template, one rendering at a time. A helper that overruns a limit or dies is killed and
-// replaced at the next call; it dies with this process. Thread-safe; a caller waits at most the time limit for its turn.
+// Renders in the helper process kt-template, one rendering at a time. A helper that overruns a
+// limit or dies is killed and replaced at the next call; it dies with this process. Thread-safe; a
+// caller waits at most the time limit for its turn.
 class TemplateProcess : public PromptRenderer {
  public:
-  // Starts the helper and compiles the template. Errors as Render(); InvalidArgument also for a template that does not compile.
+  // Starts the helper and compiles the template. Errors as Render(); InvalidArgument also for a
+  // template that does not compile.
   static absl::StatusOr<std::unique_ptr<PromptRenderer>> Create(const TemplateOptions& options);
   ~TemplateProcess() override;
 
@@ -41,7 +43,8 @@ class TemplateProcess : public PromptRenderer {
 
   absl::StatusOr<std::string> RenderNow(const Json& variables);
   absl::Status Start();
-  // Sends one frame and waits for its answer. On any error but a "-" answer the helper is gone afterwards.
+  // Sends one frame and waits for its answer. On any error but a "-" answer the helper is gone
+  // afterwards.
   absl::StatusOr<std::string> Exchange(const Json& request, absl::Duration limit);
   absl::Status Send(std::string_view data, absl::Time deadline);
   absl::StatusOr<std::string> Receive(size_t bytes, absl::Time deadline);

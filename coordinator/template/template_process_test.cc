@@ -37,25 +37,33 @@ std::string RenderText(std::string text, const Json& variables) {
 }
 
 TEST(TemplateProcessTest, VariablesAreThoseOfTransformers) {
-  TemplateOptions options = Options("{{ bos_token }}{{ tools is none }}{{ documents is none }}{{ other is defined }}\n");
+  TemplateOptions options =
+      Options("{{ bos_token }}{{ tools is none }}{{ documents is none }}{{ other is defined }}\n");
   options.bos_token = "<s>";
   EXPECT_EQ(*Renderer(options)->Render(Json::object()), "<s>TrueTrueFalse");
 }
 
 TEST(TemplateProcessTest, TojsonKeepsOrderAndCharacters) {
   Json variables = {{"x", {{"z", 1}, {"a", "é<>&'"}, {"list", {1, 2.5, nullptr, true}}}}};
-  EXPECT_EQ(RenderText("{{ x|tojson }}", variables), R"({"z": 1, "a": "é<>&'", "list": [1, 2.5, null, true]})");
-  EXPECT_EQ(RenderText("{{ x.list|tojson(indent=2) }}", variables), "[\n  1,\n  2.5,\n  null,\n  true\n]");
+  EXPECT_EQ(RenderText("{{ x|tojson }}", variables),
+            R"({"z": 1, "a": "é<>&'", "list": [1, 2.5, null, true]})");
+  EXPECT_EQ(RenderText("{{ x.list|tojson(indent=2) }}", variables),
+            "[\n  1,\n  2.5,\n  null,\n  true\n]");
 }
 
 TEST(TemplateProcessTest, BlocksAreTrimmedAndLoopsMayBreak) {
-  EXPECT_EQ(RenderText("  {% for i in [1, 2, 3] %}\n{% if i == 3 %}{% break %}{% endif %}\n{{ i }}\n  {% endfor %}\n", Json::object()), "1\n2\n");
+  EXPECT_EQ(RenderText("  {% for i in [1, 2, 3] %}\n{% if i == 3 %}{% break %}{% endif %}\n{{ i "
+                       "}}\n  {% endfor %}\n",
+                       Json::object()),
+            "1\n2\n");
   EXPECT_EQ(RenderText("{% generation %}a{% endgeneration %}b", Json::object()), "ab");
-  EXPECT_THAT(RenderText("{{ strftime_now('%Y-%m-%d') }}", Json::object()), testing::MatchesRegex("20[0-9][0-9]-[0-9][0-9]-[0-9][0-9]"));
+  EXPECT_THAT(RenderText("{{ strftime_now('%Y-%m-%d') }}", Json::object()),
+              testing::MatchesRegex("20[0-9][0-9]-[0-9][0-9]-[0-9][0-9]"));
 }
 
 TEST(TemplateProcessTest, RaiseIsInvalidArgumentWithItsMessage) {
-  auto renderer = Renderer(Options("{% if bad %}{{ raise_exception('Roles must alternate') }}{% endif %}ok"));
+  auto renderer =
+      Renderer(Options("{% if bad %}{{ raise_exception('Roles must alternate') }}{% endif %}ok"));
   auto status = renderer->Render({{"bad", true}}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Message(status), "chat template: Roles must alternate");
@@ -63,8 +71,10 @@ TEST(TemplateProcessTest, RaiseIsInvalidArgumentWithItsMessage) {
 }
 
 TEST(TemplateProcessTest, SandboxKeepsTheTemplateIn) {
-  for (const char* text : {"{{ ''.__class__.__mro__ }}{{ ''.__class__.__mro__[1].__subclasses__() }}", "{{ x.append(1) }}",
-                           "{% include '/etc/passwd' %}", "{{ raise_exception.__globals__ }}{{ raise_exception.__globals__['os'].getpid() }}"}) {
+  for (const char* text :
+       {"{{ ''.__class__.__mro__ }}{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ x.append(1) }}", "{% include '/etc/passwd' %}",
+        "{{ raise_exception.__globals__ }}{{ raise_exception.__globals__['os'].getpid() }}"}) {
     auto status = Renderer(Options(text))->Render({{"x", {1}}}).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
   }
@@ -77,7 +87,9 @@ TEST(TemplateProcessTest, BrokenTemplateIsRefusedAtStart) {
 }
 
 TEST(TemplateProcessTest, EndlessTemplateIsStoppedAndTheNextRenders) {
-  TemplateOptions options = Options("{% if bad %}{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}ok");
+  TemplateOptions options = Options(
+      "{% if bad %}{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor "
+      "%}{% endif %}ok");
   options.time_limit_ms = 1000;
   auto renderer = Renderer(options);
   EXPECT_EQ(renderer->Render({{"bad", true}}).status().code(), absl::StatusCode::kDeadlineExceeded);
@@ -88,19 +100,22 @@ TEST(TemplateProcessTest, EndlessSingleOperationIsStopped) {
   TemplateOptions options = Options("{% if bad %}{{ n ** (10 ** 7) }}{% endif %}ok");
   options.time_limit_ms = 1000;
   auto renderer = Renderer(options);
-  EXPECT_EQ(renderer->Render({{"bad", true}, {"n", 1000000000}}).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(renderer->Render({{"bad", true}, {"n", 1000000000}}).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(*renderer->Render(Json::object()), "ok");
 }
 
 TEST(TemplateProcessTest, GreedyTemplateIsResourceExhaustedAndTheNextRenders) {
   auto renderer = Renderer(Options("{% if bad %}{{ ('x' * 1000000000)|length }}{% endif %}ok"));
-  EXPECT_EQ(renderer->Render({{"bad", true}}).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(renderer->Render({{"bad", true}}).status().code(),
+            absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(*renderer->Render(Json::object()), "ok");
 }
 
 TEST(TemplateProcessTest, HugeTextIsResourceExhaustedAndTheNextRenders) {
   auto renderer = Renderer(Options("{% if bad %}{{ 'x' * n }}{% endif %}ok"));
-  EXPECT_EQ(renderer->Render({{"bad", true}, {"n", 70000000}}).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(renderer->Render({{"bad", true}, {"n", 70000000}}).status().code(),
+            absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(*renderer->Render(Json::object()), "ok");
 }
 
@@ -143,7 +158,8 @@ TEST(TemplateProcessTest, ManyThreadsEachGetTheirOwnText) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
-      for (int i = 0; i < 50; ++i) EXPECT_EQ(*renderer->Render({{"x", t * 1000 + i}}), std::to_string(t * 1000 + i));
+      for (int i = 0; i < 50; ++i)
+        EXPECT_EQ(*renderer->Render({{"x", t * 1000 + i}}), std::to_string(t * 1000 + i));
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -156,7 +172,8 @@ std::string ReadText(const std::filesystem::path& path) {
 
 TEST(TemplateGoldenTest, PublishedTemplatesRenderAsInTransformers) {
   const std::filesystem::path dir = KT_SOURCE_DIR "/../shared/fixtures/templates";
-  if (!std::filesystem::exists(dir)) GTEST_SKIP() << dir << " is not there: the goldens of published templates were not checked";
+  if (!std::filesystem::exists(dir))
+    GTEST_SKIP() << dir << " is not there: the goldens of published templates were not checked";
   int rendered = 0;
   for (const auto& entry : std::filesystem::directory_iterator(dir)) {
     if (entry.path().extension() != ".json") continue;

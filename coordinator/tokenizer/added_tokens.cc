@@ -14,7 +14,8 @@ namespace {
 
 bool IsWordChar(char32_t c) {
   auto code = static_cast<UChar32>(c);
-  return u_isUAlphabetic(code) || (U_GET_GC_MASK(code) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0 ||
+  return u_isUAlphabetic(code) ||
+         (U_GET_GC_MASK(code) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0 ||
          u_hasBinaryProperty(code, UCHAR_JOIN_CONTROL);
 }
 
@@ -50,7 +51,9 @@ absl::StatusOr<AddedToken> AddedToken::FromJson(const Json& json, std::string_vi
   token.special = special.value_or(false);
   KT_ASSIGN_OR_RETURN(auto normalized, JsonBool(json, "normalized", where));
   token.normalized = normalized.value_or(!token.special);
-  for (auto [field, flag] : {std::pair("lstrip", &token.lstrip), {"rstrip", &token.rstrip}, {"single_word", &token.single_word}}) {
+  for (auto [field, flag] : {std::pair("lstrip", &token.lstrip),
+                             {"rstrip", &token.rstrip},
+                             {"single_word", &token.single_word}}) {
     KT_ASSIGN_OR_RETURN(auto value, JsonBool(json, field, where));
     *flag = value.value_or(false);
   }

@@ -47,7 +47,8 @@ class AddedTokenFinder {
   int32_t Longest(std::string_view text, size_t* length) const;
 
   std::vector<AddedToken> tokens_;
-  // A trie. Node 0 is the root, whose edges lie in first_ (0: none); other edges have the key (node << 8 | byte).
+  // A trie. Node 0 is the root, whose edges lie in first_ (0: none); other edges have the key (node
+  // << 8 | byte).
   std::array<int32_t, 256> first_;
   absl::flat_hash_map<uint64_t, int32_t> edges_;
   std::vector<int32_t> token_of_node_ = {-1};

@@ -9,7 +9,9 @@
 namespace kt {
 namespace {
 
-uint64_t PairKey(int32_t left, int32_t right) { return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right); }
+uint64_t PairKey(int32_t left, int32_t right) {
+  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+}
 
 // For a heap whose top is the lowest rank, leftmost first.
 bool Later(const Bpe::Scratch::Candidate& a, const Bpe::Scratch::Candidate& b) {
@@ -23,7 +25,9 @@ bool Bpe::AddToken(std::string bytes, int32_t id) {
   return tokens_.emplace(std::move(bytes), id).second;
 }
 
-void Bpe::AddMerge(int32_t left, int32_t right, int32_t rank, int32_t merged) { merges_[PairKey(left, right)] = {rank, merged}; }
+void Bpe::AddMerge(int32_t left, int32_t right, int32_t rank, int32_t merged) {
+  merges_[PairKey(left, right)] = {rank, merged};
+}
 
 std::optional<int32_t> Bpe::Find(std::string_view bytes) const {
   auto it = tokens_.find(absl::string_view(bytes.data(), bytes.size()));
@@ -63,7 +67,8 @@ void Bpe::Encode(std::string_view piece, Scratch* scratch, std::vector<int32_t>*
   auto count = static_cast<int32_t>(symbols.size());
   heap.clear();
   for (int32_t i = 0; i + 1 < count; ++i) {
-    if (const Merge* merge = FindMerge(symbols[i].id, symbols[i + 1].id)) heap.push_back({merge->rank, i, merge->id});
+    if (const Merge* merge = FindMerge(symbols[i].id, symbols[i + 1].id))
+      heap.push_back({merge->rank, i, merge->id});
   }
   std::make_heap(heap.begin(), heap.end(), Later);
   auto push = [&](int32_t left, int32_t right) {

@@ -13,14 +13,15 @@
 
 namespace kt {
 
-// Byte pair encoding of one piece: its bytes become tokens, then the neighbouring pair of lowest rank is merged until none is
-// left. Filled once, then immutable and safe for concurrent use.
+// Byte pair encoding of one piece: its bytes become tokens, then the neighbouring pair of lowest
+// rank is merged until none is left. Filled once, then immutable and safe for concurrent use.
 class Bpe {
  public:
   struct Options {
-    bool ignore_merges = false;        // a piece that is a token as a whole is taken as it is
-    std::optional<int32_t> unk_token;  // stands for a byte without token; absent: such a byte is dropped
-    bool fuse_unk = false;             // one unk_token for a run of such bytes
+    bool ignore_merges = false;  // a piece that is a token as a whole is taken as it is
+    std::optional<int32_t>
+        unk_token;          // stands for a byte without token; absent: such a byte is dropped
+    bool fuse_unk = false;  // one unk_token for a run of such bytes
   };
   // Buffers that one thread reuses from piece to piece.
   struct Scratch {

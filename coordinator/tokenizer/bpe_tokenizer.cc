@@ -10,7 +10,8 @@
 namespace kt {
 
 absl::StatusOr<BpeTokenizer::Token*> BpeTokenizer::NewToken(std::string_view name, int32_t id) {
-  if (id < 0 || id > kIdMax) return InvalidArgument("token {:?}: its id must be between 0 and {}, got {}", name, kIdMax, id);
+  if (id < 0 || id > kIdMax)
+    return InvalidArgument("token {:?}: its id must be between 0 and {}, got {}", name, kIdMax, id);
   if (static_cast<size_t>(id) >= tokens_.size()) tokens_.resize(static_cast<size_t>(id) + 1);
   Token& token = tokens_[static_cast<size_t>(id)];
   if (token.used) return InvalidArgument("token {:?}: id {} is taken by another token", name, id);
@@ -22,14 +23,16 @@ absl::Status BpeTokenizer::AddSpelledToken(const std::string& spelling, int32_t 
   if (auto bytes = BytesOfSpelling(spelling)) return AddByteToken(*std::move(bytes), id);
   KT_ASSIGN_OR_RETURN(Token * token, NewToken(spelling, id));
   token->bytes = spelling;
-  if (!ids_by_name_.emplace(spelling, id).second) return InvalidArgument("token {:?} is in the vocabulary twice", spelling);
+  if (!ids_by_name_.emplace(spelling, id).second)
+    return InvalidArgument("token {:?} is in the vocabulary twice", spelling);
   return absl::OkStatus();
 }
 
 absl::Status BpeTokenizer::AddByteToken(std::string bytes, int32_t id) {
   KT_ASSIGN_OR_RETURN(Token * token, NewToken(bytes, id));
   token->bytes = bytes;
-  if (!bpe_.AddToken(std::move(bytes), id)) return InvalidArgument("token {:?} is in the vocabulary twice", token->bytes);
+  if (!bpe_.AddToken(std::move(bytes), id))
+    return InvalidArgument("token {:?} is in the vocabulary twice", token->bytes);
   return absl::OkStatus();
 }
 
@@ -37,10 +40,13 @@ absl::Status BpeTokenizer::AddAddedTokens(std::vector<AddedToken> added_tokens) 
   RegexRun run(0);
   for (AddedToken& added : added_tokens) {
     if (added.content.empty()) continue;
-    if (FindInvalidUtf8(added.content) != std::string::npos) return InvalidArgument("added token {:?} is not UTF-8", added.content);
+    if (FindInvalidUtf8(added.content) != std::string::npos)
+      return InvalidArgument("added token {:?} is not UTF-8", added.content);
     Token* token = nullptr;
     if (auto id = TokenId(added.content)) {
-      if (*id != added.id) return InvalidArgument("added token {:?}: its id is {}, the vocabulary has {}", added.content, added.id, *id);
+      if (*id != added.id)
+        return InvalidArgument("added token {:?}: its id is {}, the vocabulary has {}",
+                               added.content, added.id, *id);
       token = &tokens_[static_cast<size_t>(*id)];
     } else {
       KT_ASSIGN_OR_RETURN(token, NewToken(added.content, added.id));
@@ -59,8 +65,11 @@ absl::Status BpeTokenizer::AddAddedTokens(std::vector<AddedToken> added_tokens) 
 }
 
 absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text) const {
-  if (text.size() > INT32_MAX / 4) return InvalidArgument("text of {} bytes is longer than the {} a tokenizer takes", text.size(), INT32_MAX / 4);
-  if (size_t at = FindInvalidUtf8(text); at != std::string_view::npos) return InvalidArgument("text is not valid UTF-8 at byte {}", at);
+  if (text.size() > INT32_MAX / 4)
+    return InvalidArgument("text of {} bytes is longer than the {} a tokenizer takes", text.size(),
+                           INT32_MAX / 4);
+  if (size_t at = FindInvalidUtf8(text); at != std::string_view::npos)
+    return InvalidArgument("text is not valid UTF-8 at byte {}", at);
   std::vector<int32_t> ids;
   Bpe::Scratch scratch;
   RegexRun run(text.size());
@@ -107,7 +116,9 @@ bool BpeTokenizer::IsSpecial(int32_t id) const {
 }
 
 std::optional<int32_t> BpeTokenizer::TokenId(std::string_view name) const {
-  if (auto it = ids_by_name_.find(absl::string_view(name.data(), name.size())); it != ids_by_name_.end()) return it->second;
+  if (auto it = ids_by_name_.find(absl::string_view(name.data(), name.size()));
+      it != ids_by_name_.end())
+    return it->second;
   if (FindInvalidUtf8(name) != std::string_view::npos) return std::nullopt;
   auto bytes = BytesOfSpelling(name);
   return bytes ? bpe_.Find(*bytes) : std::nullopt;

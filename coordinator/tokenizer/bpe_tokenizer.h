@@ -25,8 +25,9 @@ class BpeTokenizer : public Tokenizer {
   BpeTokenizer(Normalizer normalizer, PreTokenizer pre_tokenizer)
       : normalizer_(std::move(normalizer)), pre_tokenizer_(std::move(pre_tokenizer)) {}
 
-  // Loading, in this order: the vocabulary, then bpe()'s options and merges, then added tokens. Errors name token and id.
-  // `spelling` as in tokenizer.json; one outside the byte alphabet is known by its name only, BPE cannot make it.
+  // Loading, in this order: the vocabulary, then bpe()'s options and merges, then added tokens.
+  // Errors name token and id. `spelling` as in tokenizer.json; one outside the byte alphabet is
+  // known by its name only, BPE cannot make it.
   absl::Status AddSpelledToken(const std::string& spelling, int32_t id);
   absl::Status AddByteToken(std::string bytes, int32_t id);
   absl::Status AddAddedTokens(std::vector<AddedToken> tokens);
@@ -51,8 +52,9 @@ class BpeTokenizer : public Tokenizer {
   Normalizer normalizer_;
   PreTokenizer pre_tokenizer_;
   Bpe bpe_;
-  std::vector<Token> tokens_;                                     // by id
-  absl::flat_hash_map<std::string, int32_t> ids_by_name_;          // added tokens, and others outside the byte alphabet
+  std::vector<Token> tokens_;  // by id
+  absl::flat_hash_map<std::string, int32_t>
+      ids_by_name_;  // added tokens, and others outside the byte alphabet
   AddedTokenFinder raw_added_tokens_, normalized_added_tokens_;
 };
 

@@ -10,15 +10,19 @@ namespace kt {
 namespace {
 
 constexpr int16_t kNotAByte = -1;
-constexpr int kAlphabetEnd = 0x100 + 68;  // 68 byte values are not printable Latin-1; they are spelled U+0100, U+0101, ...
+constexpr int kAlphabetEnd =
+    0x100 + 68;  // 68 byte values are not printable Latin-1; they are spelled U+0100, U+0101, ...
 
-constexpr bool IsPrintableLatin1(int c) { return (c >= 0x21 && c <= 0x7E) || (c >= 0xA1 && c <= 0xFF && c != 0xAD); }
+constexpr bool IsPrintableLatin1(int c) {
+  return (c >= 0x21 && c <= 0x7E) || (c >= 0xA1 && c <= 0xFF && c != 0xAD);
+}
 
 constexpr std::array<int16_t, kAlphabetEnd> MakeByteOfChar() {
   std::array<int16_t, kAlphabetEnd> byte_of_char{};
   for (int16_t& byte : byte_of_char) byte = kNotAByte;
   int next = 0x100;
-  for (int16_t byte = 0; byte < 256; ++byte) byte_of_char[IsPrintableLatin1(byte) ? byte : next++] = byte;
+  for (int16_t byte = 0; byte < 256; ++byte)
+    byte_of_char[IsPrintableLatin1(byte) ? byte : next++] = byte;
   return byte_of_char;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The alphabet in which byte-level vocabularies are spelled: one printable character for each of the 256 byte values.
+// The alphabet in which byte-level vocabularies are spelled: one printable character for each of
+// the 256 byte values.
 #ifndef KT_COORDINATOR_TOKENIZER_BYTE_ALPHABET_H_
 #define KT_COORDINATOR_TOKENIZER_BYTE_ALPHABET_H_
 

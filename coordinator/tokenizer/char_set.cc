@@ -13,10 +13,13 @@ namespace kt {
 namespace {
 
 constexpr uint32_t kAllCategories = (uint32_t{1} << U_CHAR_CATEGORY_COUNT) - 1;
-constexpr uint32_t kMajorCategories[] = {U_GC_L_MASK, U_GC_M_MASK, U_GC_N_MASK, U_GC_P_MASK, U_GC_S_MASK, U_GC_Z_MASK, U_GC_C_MASK};
+constexpr uint32_t kMajorCategories[] = {U_GC_L_MASK, U_GC_M_MASK, U_GC_N_MASK, U_GC_P_MASK,
+                                         U_GC_S_MASK, U_GC_Z_MASK, U_GC_C_MASK};
 
 std::string CategoryItem(uint32_t mask) {
-  return fmt::format("\\p{{{}}}", u_getPropertyValueName(UCHAR_GENERAL_CATEGORY_MASK, static_cast<int32_t>(mask), U_SHORT_PROPERTY_NAME));
+  return fmt::format("\\p{{{}}}",
+                     u_getPropertyValueName(UCHAR_GENERAL_CATEGORY_MASK, static_cast<int32_t>(mask),
+                                            U_SHORT_PROPERTY_NAME));
 }
 
 std::string CategoryItems(uint32_t mask) {
@@ -55,14 +58,18 @@ CharSet CharSet::Items(std::string items) {
 
 std::optional<CharSet> CharSet::Property(std::string_view name_view) {
   std::string name(name_view);
-  if (absl::EqualsIgnoreCase(name, "punct")) return std::nullopt;  // Oniguruma's has some symbols more than the category
+  if (absl::EqualsIgnoreCase(name, "punct"))
+    return std::nullopt;  // Oniguruma's has some symbols more than the category
   if (name == "Any") return Categories(kAllCategories);
   int32_t mask = u_getPropertyValueEnum(UCHAR_GENERAL_CATEGORY_MASK, name.c_str());
   if (mask != UCHAR_INVALID_CODE) return Categories(static_cast<uint32_t>(mask));
   std::string property;
-  if (int32_t script = u_getPropertyValueEnum(UCHAR_SCRIPT, name.c_str()); script != UCHAR_INVALID_CODE) {
-    property = fmt::format("sc:{}", u_getPropertyValueName(UCHAR_SCRIPT, script, U_SHORT_PROPERTY_NAME));
-  } else if (UProperty binary = u_getPropertyEnum(name.c_str()); binary >= 0 && binary < UCHAR_BINARY_LIMIT) {
+  if (int32_t script = u_getPropertyValueEnum(UCHAR_SCRIPT, name.c_str());
+      script != UCHAR_INVALID_CODE) {
+    property =
+        fmt::format("sc:{}", u_getPropertyValueName(UCHAR_SCRIPT, script, U_SHORT_PROPERTY_NAME));
+  } else if (UProperty binary = u_getPropertyEnum(name.c_str());
+             binary >= 0 && binary < UCHAR_BINARY_LIMIT) {
     property = u_getPropertyName(binary, U_LONG_PROPERTY_NAME);
   } else {
     return std::nullopt;

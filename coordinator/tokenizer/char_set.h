@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One-character sets of a regular expression, written so that PCRE2 can match them. PCRE2's classes have no nesting and no
-// intersection, so a set knows every form in which it can be written and operations pick the one that stays a single class.
+// One-character sets of a regular expression, written so that PCRE2 can match them. PCRE2's classes
+// have no nesting and no intersection, so a set knows every form in which it can be written and
+// operations pick the one that stays a single class.
 #ifndef KT_COORDINATOR_TOKENIZER_CHAR_SET_H_
 #define KT_COORDINATOR_TOKENIZER_CHAR_SET_H_
 
@@ -28,8 +29,9 @@ class CharSet {
  private:
   static CharSet Categories(uint32_t mask);
 
-  std::optional<uint32_t> categories_;    // the set is the union of these general categories (bits as in ICU's U_GC_*_MASK)
-  std::optional<std::string> items_;       // the set is [items_]
+  std::optional<uint32_t> categories_;  // the set is the union of these general categories (bits as
+                                        // in ICU's U_GC_*_MASK)
+  std::optional<std::string> items_;    // the set is [items_]
   std::optional<std::string> complement_;  // the set is [^complement_]
   std::string pattern_;                    // the set, when it is neither
 };

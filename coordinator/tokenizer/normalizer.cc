@@ -18,15 +18,16 @@ namespace {
 constexpr int kSequenceDepthMax = 8;
 constexpr size_t kMarkRunMax = 64;
 
-// ICU sorts a run of combining marks by insertion, which takes quadratic time for a long unsorted run. Long runs are put into
-// canonical order here first; that does not change any normal form.
+// ICU sorts a run of combining marks by insertion, which takes quadratic time for a long unsorted
+// run. Long runs are put into canonical order here first; that does not change any normal form.
 std::string SortLongMarkRuns(const icu::Normalizer2& decomposition, std::string_view text) {
   std::string out;
   std::vector<std::pair<uint8_t, char32_t>> run;
   size_t run_begin = 0, copied = 0;
   auto end_run = [&](size_t end) {
     if (run.size() > kMarkRunMax) {
-      std::stable_sort(run.begin(), run.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+      std::stable_sort(run.begin(), run.end(),
+                       [](const auto& a, const auto& b) { return a.first < b.first; });
       out.append(text.substr(copied, run_begin - copied));
       for (const auto& [combining_class, c] : run) AppendUtf8(c, &out);
       copied = end;
@@ -42,7 +43,8 @@ std::string SortLongMarkRuns(const icu::Normalizer2& decomposition, std::string_
     }
     if (run.empty()) run_begin = begin;
     icu::UnicodeString parts;
-    if (!decomposition.getDecomposition(static_cast<UChar32>(c), parts)) parts.setTo(static_cast<UChar32>(c));
+    if (!decomposition.getDecomposition(static_cast<UChar32>(c), parts))
+      parts.setTo(static_cast<UChar32>(c));
     for (int32_t i = 0; i < parts.length(); i = parts.moveIndex32(i, 1)) {
       UChar32 part = parts.char32At(i);
       run.emplace_back(u_getCombiningClass(part), static_cast<char32_t>(part));
@@ -84,18 +86,21 @@ std::string_view StripSpaces(std::string_view text, bool left, bool right) {
 }  // namespace
 
 std::string Normalizer::ToForm(Form form, std::string_view text) {
-  if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<signed char>(c) >= 0; })) return std::string(text);
+  if (std::all_of(text.begin(), text.end(),
+                  [](char c) { return static_cast<signed char>(c) >= 0; }))
+    return std::string(text);
   UErrorCode error = U_ZERO_ERROR;
   bool compatible = form == Form::kNfkc || form == Form::kNfkd;
-  const icu::Normalizer2* decomposition =
-      compatible ? icu::Normalizer2::getNFKDInstance(error) : icu::Normalizer2::getNFDInstance(error);
+  const icu::Normalizer2* decomposition = compatible ? icu::Normalizer2::getNFKDInstance(error)
+                                                     : icu::Normalizer2::getNFDInstance(error);
   const icu::Normalizer2* target = decomposition;
   if (form == Form::kNfc) target = icu::Normalizer2::getNFCInstance(error);
   if (form == Form::kNfkc) target = icu::Normalizer2::getNFKCInstance(error);
   std::string sorted = SortLongMarkRuns(*decomposition, text);
   std::string out;
   icu::StringByteSink<std::string> sink(&out, static_cast<int32_t>(sorted.size()));
-  target->normalizeUTF8(0, icu::StringPiece(sorted.data(), static_cast<int32_t>(sorted.size())), sink, nullptr, error);
+  target->normalizeUTF8(0, icu::StringPiece(sorted.data(), static_cast<int32_t>(sorted.size())),
+                        sink, nullptr, error);
   return out;
 }
 
@@ -131,13 +136,19 @@ absl::Status Normalizer::Add(const Json& json, std::string_view where, int depth
     KT_ASSIGN_OR_RETURN(auto right, JsonBool(json, "strip_right", where));
     steps_.emplace_back(Strip{left.value_or(true), right.value_or(true)});
   } else if (type == "Sequence") {
-    if (depth == kSequenceDepthMax) return InvalidArgument("{}: Sequence is nested deeper than {} levels", where, kSequenceDepthMax);
+    if (depth == kSequenceDepthMax)
+      return InvalidArgument("{}: Sequence is nested deeper than {} levels", where,
+                             kSequenceDepthMax);
     const Json parts = json.value("normalizers", Json::array());
-    if (!parts.is_array()) return InvalidArgument("{}: normalizers must be a list, got {}", where, JsonExcerpt(parts));
-    for (size_t i = 0; i < parts.size(); ++i) KT_RETURN_IF_ERROR(Add(parts[i], fmt::format("{}.normalizers[{}]", where, i), depth + 1));
+    if (!parts.is_array())
+      return InvalidArgument("{}: normalizers must be a list, got {}", where, JsonExcerpt(parts));
+    for (size_t i = 0; i < parts.size(); ++i)
+      KT_RETURN_IF_ERROR(Add(parts[i], fmt::format("{}.normalizers[{}]", where, i), depth + 1));
   } else {
-    return InvalidArgument("{}: type {:?} is not supported; supported are NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip, Sequence",
-                           where, type);
+    return InvalidArgument(
+        "{}: type {:?} is not supported; supported are NFC, NFD, NFKC, NFKD, Lowercase, Prepend, "
+        "Replace, Strip, Sequence",
+        where, type);
   }
   return absl::OkStatus();
 }

@@ -13,12 +13,14 @@
 
 namespace kt {
 
-// The `normalizer` of a tokenizer.json. Immutable, safe for concurrent use. Time n log n in the text.
+// The `normalizer` of a tokenizer.json. Immutable, safe for concurrent use. Time n log n in the
+// text.
 class Normalizer {
  public:
   Normalizer() = default;  // leaves the text as it is
 
-  // null, NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip or a Sequence of these; anything else: InvalidArgument.
+  // null, NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip or a Sequence of these; anything
+  // else: InvalidArgument.
   static absl::StatusOr<Normalizer> FromJson(const Json& normalizer, std::string_view where);
 
   // `text` is valid UTF-8, and so is the result.

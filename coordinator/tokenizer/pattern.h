@@ -13,7 +13,8 @@
 
 namespace kt {
 
-// The `pattern` of a Split or Replace step: a literal text or a regular expression. Immutable, safe for concurrent use.
+// The `pattern` of a Split or Replace step: a literal text or a regular expression. Immutable, safe
+// for concurrent use.
 class Pattern {
  public:
   // {"String": ...} or {"Regex": ...}; `where` names the step in messages.
@@ -21,7 +22,8 @@ class Pattern {
   explicit Pattern(Regex regex) : pattern_(std::move(regex)) {}
 
   // As Regex::ForEachMatch.
-  absl::Status ForEachMatch(std::string_view text, RegexRun* run, absl::FunctionRef<void(size_t, size_t)> found) const;
+  absl::Status ForEachMatch(std::string_view text, RegexRun* run,
+                            absl::FunctionRef<void(size_t, size_t)> found) const;
 
  private:
   explicit Pattern(std::string literal) : pattern_(std::move(literal)) {}

@@ -23,8 +23,8 @@ struct Pieces {
 // The `pre_tokenizer` of a byte-level tokenizer.json. Immutable, safe for concurrent use.
 class PreTokenizer {
  public:
-  // Split, Digits, Whitespace, WhitespaceSplit, Punctuation, ByteLevel or a Sequence of these that ends in ByteLevel;
-  // anything else: InvalidArgument.
+  // Split, Digits, Whitespace, WhitespaceSplit, Punctuation, ByteLevel or a Sequence of these that
+  // ends in ByteLevel; anything else: InvalidArgument.
   static absl::StatusOr<PreTokenizer> FromJson(const Json& pre_tokenizer, std::string_view where);
   // One split with `pattern` whose matches and the text between them are the pieces.
   static PreTokenizer FromRegex(Regex pattern);
@@ -50,7 +50,8 @@ class PreTokenizer {
   absl::Status AddSplit(const Json& json, std::string_view where);
   absl::Status AddRegex(std::string_view regex, Behavior behavior, bool invert);
   static absl::StatusOr<Behavior> BehaviorFromJson(const Json& json, std::string_view where);
-  static absl::Status SplitPiece(const SplitStep& step, std::string_view piece, RegexRun* run, std::vector<std::string_view>* out);
+  static absl::Status SplitPiece(const SplitStep& step, std::string_view piece, RegexRun* run,
+                                 std::vector<std::string_view>* out);
   static void Merge(Behavior behavior, std::vector<Span>* spans);
 
   std::vector<std::variant<SplitStep, PrefixSpace>> steps_;

@@ -27,7 +27,9 @@ RegexRun::RegexRun(size_t text_bytes)
   pcre2_set_heap_limit(context_, 256 << 10);  // KiB
   pcre2_set_callout(
       context_,
-      [](pcre2_callout_block*, void* run) { return static_cast<RegexRun*>(run)->OverDeadline() ? PCRE2_ERROR_CALLOUT : 0; },
+      [](pcre2_callout_block*, void* run) {
+        return static_cast<RegexRun*>(run)->OverDeadline() ? PCRE2_ERROR_CALLOUT : 0;
+      },
       this);
 }
 
@@ -36,39 +38,52 @@ RegexRun::~RegexRun() {
   pcre2_match_data_free(data_);
 }
 
-bool RegexRun::OverDeadline() { return ++attempts_ % 64 == 0 && std::chrono::steady_clock::now() > deadline_; }
+bool RegexRun::OverDeadline() {
+  return ++attempts_ % 64 == 0 && std::chrono::steady_clock::now() > deadline_;
+}
 
 Regex::Regex(pcre2_code* code) : code_(code, pcre2_code_free) {}
 
 absl::StatusOr<Regex> Regex::Compile(std::string_view pattern) {
   KT_ASSIGN_OR_RETURN(std::string translated, TranslateOnigurumaRegex(pattern));
-  // The callout is reached once for every position where a match is tried; PCRE2's own limits start anew at each position.
+  // The callout is reached once for every position where a match is tried; PCRE2's own limits start
+  // anew at each position.
   translated = "(?C1)(?:" + translated + ")";
-  std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(pcre2_compile_context_create(nullptr),
-                                                                                         &pcre2_compile_context_free);
+  std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
+      pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   PCRE2_SIZE offset = 0;
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                                   PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get());
-  if (code == nullptr) return InvalidArgument("regular expression {:?}: {}", pattern, Pcre2Message(error));
+  pcre2_code* code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
+                    &offset, context.get());
+  if (code == nullptr)
+    return InvalidArgument("regular expression {:?}: {}", pattern, Pcre2Message(error));
   Regex regex(code);
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // Where there is no JIT, pcre2_match interprets.
   return regex;
 }
 
-absl::Status Regex::ForEachMatch(std::string_view text, RegexRun* run, absl::FunctionRef<void(size_t, size_t)> found) const {
+absl::Status Regex::ForEachMatch(std::string_view text, RegexRun* run,
+                                 absl::FunctionRef<void(size_t, size_t)> found) const {
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   size_t last_end = PCRE2_UNSET;
   for (size_t start = 0; start <= text.size();) {
-    int rc = pcre2_match(code_.get(), subject, text.size(), start, PCRE2_NO_UTF_CHECK, run->data_, run->context_);
+    int rc = pcre2_match(code_.get(), subject, text.size(), start, PCRE2_NO_UTF_CHECK, run->data_,
+                         run->context_);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
-      rc = pcre2_match(code_.get(), subject, text.size(), start, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, run->data_, run->context_);
+      rc = pcre2_match(code_.get(), subject, text.size(), start, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                       run->data_, run->context_);
     }
     if (rc == PCRE2_ERROR_NOMATCH) break;
-    if (rc < 0) return InvalidArgument("the text cannot be split: the tokenizer's pattern takes too long on it ({})", Pcre2Message(rc));
+    if (rc < 0)
+      return InvalidArgument(
+          "the text cannot be split: the tokenizer's pattern takes too long on it ({})",
+          Pcre2Message(rc));
     const PCRE2_SIZE* span = pcre2_get_ovector_pointer(run->data_);
-    if (span[0] == span[1] && span[1] == last_end) {  // An empty match right behind the last one is none.
+    if (span[0] == span[1] &&
+        span[1] == last_end) {  // An empty match right behind the last one is none.
       if (start == text.size()) break;
       NextUtf8(text, &start);
       continue;

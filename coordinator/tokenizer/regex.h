@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regular expressions of tokenizer files, run by PCRE2 with the meaning they have in HF tokenizers (Oniguruma).
+// Regular expressions of tokenizer files, run by PCRE2 with the meaning they have in HF tokenizers
+// (Oniguruma).
 #ifndef KT_COORDINATOR_TOKENIZER_REGEX_H_
 #define KT_COORDINATOR_TOKENIZER_REGEX_H_
 
@@ -46,14 +47,16 @@ class Regex {
 
   // Calls `found(begin, end)` for every match in valid UTF-8, left to right, without overlap.
   // InvalidArgument: the text makes the pattern backtrack beyond the bounds of `run`.
-  absl::Status ForEachMatch(std::string_view text, RegexRun* run, absl::FunctionRef<void(size_t, size_t)> found) const;
+  absl::Status ForEachMatch(std::string_view text, RegexRun* run,
+                            absl::FunctionRef<void(size_t, size_t)> found) const;
 
  private:
   explicit Regex(pcre2_real_code_8* code);
   std::shared_ptr<pcre2_real_code_8> code_;
 };
 
-// The same expression in PCRE2's syntax (with UTF, UCP, MULTILINE), every construct that the two read differently rewritten.
+// The same expression in PCRE2's syntax (with UTF, UCP, MULTILINE), every construct that the two
+// read differently rewritten.
 absl::StatusOr<std::string> TranslateOnigurumaRegex(std::string_view pattern);
 
 }  // namespace kt

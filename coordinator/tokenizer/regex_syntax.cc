@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Oniguruma and PCRE2 agree on most of what tokenizer files use. What they read differently is rewritten here (classes with
-// nesting and &&, properties, \s \w \h \v, options, intervals); what is neither common to both nor rewritten is refused.
+// Oniguruma and PCRE2 agree on most of what tokenizer files use. What they read differently is
+// rewritten here (classes with nesting and &&, properties, \s \w \h \v, options, intervals); what
+// is neither common to both nor rewritten is refused.
 #include <algorithm>
 #include <charconv>
 
@@ -18,7 +19,9 @@ CharSet Space() { return CharSet::Items("\\x{9}-\\x{d}\\x{85}\\p{Z}"); }
 CharSet Word() { return CharSet::Items("\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"); }
 CharSet HexDigit() { return CharSet::Items("0-9A-Fa-f"); }
 
-bool IsAsciiAlnum(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool IsAsciiAlnum(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
 
 class Translator {
  public:
@@ -32,7 +35,8 @@ class Translator {
  private:
   absl::Status Unsupported(size_t begin, std::string_view hint = "") const {
     std::string_view part = in_.substr(begin, std::max<size_t>(pos_, begin + 1) - begin);
-    return InvalidArgument("regular expression {:?}: {:?} at byte {} is not supported{}", in_, part, begin, hint);
+    return InvalidArgument("regular expression {:?}: {:?} at byte {} is not supported{}", in_, part,
+                           begin, hint);
   }
 
   bool Take(std::string_view text) {
@@ -70,8 +74,10 @@ class Translator {
   }
 
   void Literal(char32_t c) {
-    if (c < 0x80 && !IsAsciiAlnum(static_cast<char>(c))) out_ += fmt::format("\\x{{{:x}}}", static_cast<uint32_t>(c));
-    else AppendUtf8(c, &out_);
+    if (c < 0x80 && !IsAsciiAlnum(static_cast<char>(c)))
+      out_ += fmt::format("\\x{{{:x}}}", static_cast<uint32_t>(c));
+    else
+      AppendUtf8(c, &out_);
   }
 
   absl::Status Group(size_t begin) {
@@ -87,19 +93,23 @@ class Translator {
     }
     std::string options;
     while (pos_ < in_.size() && (in_[pos_] == 'i' || in_[pos_] == 'm' || in_[pos_] == '-')) {
-      options += in_[pos_] == 'm' ? 's' : in_[pos_];  // Oniguruma's m lets the dot match a line break.
+      options +=
+          in_[pos_] == 'm' ? 's' : in_[pos_];  // Oniguruma's m lets the dot match a line break.
       ++pos_;
     }
     if (!options.empty() && Take(":")) {
       out_ += fmt::format("(?{}:", options);
       return absl::OkStatus();
     }
-    // Without a colon the option holds to the end of the group, where the two disagree on what that does to alternatives.
+    // Without a colon the option holds to the end of the group, where the two disagree on what that
+    // does to alternatives.
     if (!options.empty() && begin == 0 && Take(")")) {
       out_ += fmt::format("(?{})", options);
       return absl::OkStatus();
     }
-    return Unsupported(begin, "; groups may be (...), (?:...), (?=...), (?!...), (?<=...), (?<!...), (?>...), (?i:...)");
+    return Unsupported(
+        begin,
+        "; groups may be (...), (?:...), (?=...), (?!...), (?<=...), (?<!...), (?>...), (?i:...)");
   }
 
   // After "{": {n}, {n,}, {n,m}, {,m}; anything else is a literal brace.
@@ -107,14 +117,18 @@ class Translator {
     size_t end = in_.find('}', pos_);
     std::string_view body = end == std::string_view::npos ? "" : in_.substr(pos_, end - pos_);
     size_t comma = body.find(',');
-    std::string_view low = body.substr(0, comma), high = comma == std::string_view::npos ? "" : body.substr(comma + 1);
-    auto is_number = [](std::string_view text) { return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }); };
+    std::string_view low = body.substr(0, comma),
+                     high = comma == std::string_view::npos ? "" : body.substr(comma + 1);
+    auto is_number = [](std::string_view text) {
+      return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+    };
     if ((low.empty() && high.empty()) || !is_number(low) || !is_number(high)) {
       out_ += "\\{";
       return absl::OkStatus();
     }
     pos_ = end + 1;
-    out_ += fmt::format("{{{}{}}}", low.empty() ? "0" : low, comma == std::string_view::npos ? "" : fmt::format(",{}", high));
+    out_ += fmt::format("{{{}{}}}", low.empty() ? "0" : low,
+                        comma == std::string_view::npos ? "" : fmt::format(",{}", high));
     bool reluctant = comma != std::string_view::npos && Take("?");
     if (reluctant) out_ += "?";
     if (pos_ < in_.size() && (in_[pos_] == '+' || in_[pos_] == '?' || in_[pos_] == '*')) {
@@ -127,11 +141,16 @@ class Translator {
   // After a backslash, outside a class.
   absl::Status Escape(size_t begin) {
     std::string w = Word().Pattern();
-    if (Take("b")) out_ += fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", w);
-    else if (Take("B")) out_ += fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", w);
-    else if (Take("A")) out_ += "\\A";
-    else if (Take("z")) out_ += "\\z";
-    else if (Take("Z")) out_ += "\\Z";
+    if (Take("b"))
+      out_ += fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", w);
+    else if (Take("B"))
+      out_ += fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", w);
+    else if (Take("A"))
+      out_ += "\\A";
+    else if (Take("z"))
+      out_ += "\\z";
+    else if (Take("Z"))
+      out_ += "\\Z";
     else {
       KT_ASSIGN_OR_RETURN(auto set, EscapedSet(begin));
       if (set) {
@@ -144,17 +163,33 @@ class Translator {
     return absl::OkStatus();
   }
 
-  // After a backslash: a set such as \s or \p{L}; nullopt (and nothing taken) when it is a single character.
+  // After a backslash: a set such as \s or \p{L}; nullopt (and nothing taken) when it is a single
+  // character.
   absl::StatusOr<std::optional<CharSet>> EscapedSet(size_t begin) {
     char kind = pos_ < in_.size() ? in_[pos_] : '\0';
     std::optional<CharSet> set;
     switch (kind) {
-      case 's': case 'S': set = Space(); break;
-      case 'w': case 'W': set = Word(); break;
-      case 'd': case 'D': set = CharSet::Property("Nd"); break;
-      case 'h': case 'H': set = HexDigit(); break;
-      case 'p': case 'P': break;
-      default: return std::optional<CharSet>();
+      case 's':
+      case 'S':
+        set = Space();
+        break;
+      case 'w':
+      case 'W':
+        set = Word();
+        break;
+      case 'd':
+      case 'D':
+        set = CharSet::Property("Nd");
+        break;
+      case 'h':
+      case 'H':
+        set = HexDigit();
+        break;
+      case 'p':
+      case 'P':
+        break;
+      default:
+        return std::optional<CharSet>();
     }
     ++pos_;
     bool negated = kind < 'a';
@@ -166,7 +201,9 @@ class Translator {
         name->remove_prefix(1);
       }
       set = CharSet::Property(*name);
-      if (!set) return Unsupported(begin, "; properties are general categories, scripts and binary properties of Unicode");
+      if (!set)
+        return Unsupported(
+            begin, "; properties are general categories, scripts and binary properties of Unicode");
     }
     return std::optional<CharSet>(negated ? CharSet::Complement(*set) : *set);
   }
@@ -176,14 +213,22 @@ class Translator {
     if (pos_ >= in_.size()) return Unsupported(begin);
     char32_t c = NextUtf8(in_, &pos_);
     switch (c) {
-      case 'n': return U'\n';
-      case 'r': return U'\r';
-      case 't': return U'\t';
-      case 'f': return U'\f';
-      case 'v': return U'\v';
-      case 'a': return U'\a';
-      case 'e': return U'\x1B';
-      case 'u': return HexChar(begin, 4);
+      case 'n':
+        return U'\n';
+      case 'r':
+        return U'\r';
+      case 't':
+        return U'\t';
+      case 'f':
+        return U'\f';
+      case 'v':
+        return U'\v';
+      case 'a':
+        return U'\a';
+      case 'e':
+        return U'\x1B';
+      case 'u':
+        return HexChar(begin, 4);
       case 'x':
         if (!Take("{")) return HexChar(begin, 2);
         if (auto digits = TakeUntil('}')) return ParseHex(begin, *digits);
@@ -204,7 +249,8 @@ class Translator {
   absl::StatusOr<char32_t> ParseHex(size_t begin, std::string_view text) {
     uint32_t value = 0;
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-    if (error != std::errc() || end != text.data() + text.size() || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) {
+    if (error != std::errc() || end != text.data() + text.size() || value > 0x10FFFF ||
+        (value >= 0xD800 && value <= 0xDFFF)) {
       return Unsupported(begin, "; expected the hexadecimal number of a character");
     }
     return static_cast<char32_t>(value);
@@ -215,7 +261,9 @@ class Translator {
     if (depth > kClassDepthMax) return Unsupported(begin, "; classes are nested too deep");
     bool negated = Take("^");
     std::optional<CharSet> whole, part;  // `part` is what follows the last &&
-    auto add = [](std::optional<CharSet>& to, const CharSet& set) { to = to ? CharSet::Union(*to, set) : set; };
+    auto add = [](std::optional<CharSet>& to, const CharSet& set) {
+      to = to ? CharSet::Union(*to, set) : set;
+    };
     auto end_part = [&]() -> absl::Status {
       if (!part) return Unsupported(begin, "; a class or a side of && is empty");
       whole = whole ? CharSet::Intersection(*whole, *part) : *part;
@@ -275,7 +323,8 @@ class Translator {
     if (in_.substr(pos_, 1) != "-") return false;
     std::string_view next = in_.substr(pos_ + 1, 2);
     if (next.empty() || next[0] == ']' || next[0] == '[' || next == "&&") return false;
-    return next[0] != '\\' || next.size() < 2 || std::string_view("sSwWdDhHpP").find(next[1]) == std::string_view::npos;
+    return next[0] != '\\' || next.size() < 2 ||
+           std::string_view("sSwWdDhHpP").find(next[1]) == std::string_view::npos;
   }
 
   std::string_view in_;
@@ -285,6 +334,8 @@ class Translator {
 
 }  // namespace
 
-absl::StatusOr<std::string> TranslateOnigurumaRegex(std::string_view pattern) { return Translator(pattern).Run(); }
+absl::StatusOr<std::string> TranslateOnigurumaRegex(std::string_view pattern) {
+  return Translator(pattern).Run();
+}
 
 }  // namespace kt

@@ -20,7 +20,9 @@ std::vector<std::string> Matches(std::string_view pattern, const std::string& te
   if (!regex.ok()) return {std::string(regex.status().ToString())};
   RegexRun run(text.size());
   std::vector<std::string> matches;
-  auto status = regex->ForEachMatch(text, &run, [&](size_t begin, size_t end) { matches.push_back(text.substr(begin, end - begin)); });
+  auto status = regex->ForEachMatch(text, &run, [&](size_t begin, size_t end) {
+    matches.push_back(text.substr(begin, end - begin));
+  });
   EXPECT_TRUE(status.ok()) << status;
   return matches;
 }
@@ -37,7 +39,8 @@ TEST(RegexTest, ClassesNestAndIntersect) {
   EXPECT_THAT(Matches("[a-]+", "-ab"), ElementsAre("-a"));
 }
 
-// An intersection of what tokenizers use stays one class of PCRE2: groups would cost a stack frame per character.
+// An intersection of what tokenizers use stays one class of PCRE2: groups would cost a stack frame
+// per character.
 TEST(RegexTest, IntersectionsOfCategoriesAreOneClass) {
   EXPECT_EQ(TranslateOnigurumaRegex("[\\p{L}&&[^\\p{Han}]]")->substr(0, 2), "[^");
   EXPECT_EQ(*TranslateOnigurumaRegex("[\\p{L}&&\\p{Lu}]"), "[\\p{Lu}]");
@@ -65,14 +68,17 @@ TEST(RegexTest, ConstructsThatPcreReadsDifferently) {
 }
 
 TEST(RegexTest, WhatIsNotSupportedIsNamed) {
-  for (const char* pattern : {"(a)\\1", "\\R", "\\X", "\\G", "\\K", "a{1,2}+", "a(?i)b", "(?x)a", "(?~a)", "[[:alpha:]]", "\\p{Nonsense}",
-                              "[]", "[a&&]", "[z-a]", "[a", "\\", "\\x{110000}", "\\xZZ", "(?#c)", "\\p{Punct}"}) {
+  for (const char* pattern :
+       {"(a)\\1", "\\R",   "\\X",         "\\G",           "\\K",   "a{1,2}+",   "a(?i)b",
+        "(?x)a",  "(?~a)", "[[:alpha:]]", "\\p{Nonsense}", "[]",    "[a&&]",     "[z-a]",
+        "[a",     "\\",    "\\x{110000}", "\\xZZ",         "(?#c)", "\\p{Punct}"}) {
     auto status = Regex::Compile(pattern).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << pattern;
     EXPECT_THAT(Message(status), HasSubstr("not supported")) << pattern;
   }
   for (const char* pattern : {"(", ")", "*", "(?<=a+)"}) {
-    EXPECT_EQ(Regex::Compile(pattern).status().code(), absl::StatusCode::kInvalidArgument) << pattern;
+    EXPECT_EQ(Regex::Compile(pattern).status().code(), absl::StatusCode::kInvalidArgument)
+        << pattern;
   }
 }
 
@@ -82,7 +88,9 @@ TEST(RegexTest, NoTextHoldsItForLong) {
     auto regex = Regex::Compile(pattern);
     ASSERT_TRUE(regex.ok());
     RegexRun run(0);
-    EXPECT_EQ(regex->ForEachMatch(spaces, &run, [](size_t, size_t) {}).code(), absl::StatusCode::kInvalidArgument) << pattern;
+    EXPECT_EQ(regex->ForEachMatch(spaces, &run, [](size_t, size_t) {}).code(),
+              absl::StatusCode::kInvalidArgument)
+        << pattern;
   }
 }
 

@@ -14,11 +14,14 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& pa
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) return LoadTokenizerJson(path, Json());
   Json config;
-  if (std::string config_path = path + "/tokenizer_config.json"; std::filesystem::exists(config_path, error)) {
+  if (std::string config_path = path + "/tokenizer_config.json";
+      std::filesystem::exists(config_path, error)) {
     KT_ASSIGN_OR_RETURN(config, ReadJsonFile(config_path));
   }
-  if (std::string json = path + "/tokenizer.json"; std::filesystem::exists(json, error)) return LoadTokenizerJson(json, config);
-  if (std::string ranks = path + "/tiktoken.model"; std::filesystem::exists(ranks, error)) return LoadKimiTiktoken(ranks, config);
+  if (std::string json = path + "/tokenizer.json"; std::filesystem::exists(json, error))
+    return LoadTokenizerJson(json, config);
+  if (std::string ranks = path + "/tiktoken.model"; std::filesystem::exists(ranks, error))
+    return LoadKimiTiktoken(ranks, config);
   return NotFound("{}: has no tokenizer.json and no tiktoken.model", path);
 }
 

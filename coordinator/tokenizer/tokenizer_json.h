@@ -12,10 +12,13 @@
 
 namespace kt {
 
-// Reads a Hugging Face tokenizer.json. `config` is the tokenizer_config.json beside it or null: its added_tokens_decoder adds
-// tokens and overrides flags, as in transformers. Messages name field, value and what is supported.
-absl::StatusOr<std::unique_ptr<Tokenizer>> ParseTokenizerJson(std::string_view text, const Json& config);
-absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerJson(const std::string& path, const Json& config);
+// Reads a Hugging Face tokenizer.json. `config` is the tokenizer_config.json beside it or null: its
+// added_tokens_decoder adds tokens and overrides flags, as in transformers. Messages name field,
+// value and what is supported.
+absl::StatusOr<std::unique_ptr<Tokenizer>> ParseTokenizerJson(std::string_view text,
+                                                              const Json& config);
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerJson(const std::string& path,
+                                                             const Json& config);
 
 }  // namespace kt
 

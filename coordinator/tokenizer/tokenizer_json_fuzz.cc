@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tokenizer.json from anywhere is loaded or refused; one that loads turns any text into ids and back.
+// A tokenizer.json from anywhere is loaded or refused; one that loads turns any text into ids and
+// back.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

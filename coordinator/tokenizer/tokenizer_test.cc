@@ -29,9 +29,11 @@ std::unique_ptr<Tokenizer> Fixture() {
   return *std::move(tokenizer);
 }
 
-// A vocabulary of the letters a to e, space (spelled Ġ) and some of their pairs; "{}" gets `fields`.
+// A vocabulary of the letters a to e, space (spelled Ġ) and some of their pairs; "{}" gets
+// `fields`.
 Json Small(const Json& fields = Json::object()) {
-  Json json = *ParseJson(R"({"normalizer": null, "decoder": {"type": "ByteLevel"}, "added_tokens": [],
+  Json json =
+      *ParseJson(R"({"normalizer": null, "decoder": {"type": "ByteLevel"}, "added_tokens": [],
     "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
     "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4, "Ġ": 5, "ab": 6, "bc": 7, "abc": 8, "cd": 9, "漢": 10, "Ã": 11, "©": 12},
               "merges": ["b c", ["a", "b"], "a bc", "c d"]}})");
@@ -98,7 +100,8 @@ TEST(TokenizerTest, InvalidUtf8IsInvalidArgument) {
 
 TEST(TokenizerTest, LongTextsOfAnyKindComeBack) {
   auto tokenizer = Fixture();
-  for (const char* unit : {"a", " ", "ab", "\n", "漢", "a ", "<|im_end|>", "<|", "\u0915\u093F", "1"}) {
+  for (const char* unit :
+       {"a", " ", "ab", "\n", "漢", "a ", "<|im_end|>", "<|", "\u0915\u093F", "1"}) {
     std::string text;
     while (text.size() < 1'000'000) text += unit;
     auto ids = tokenizer->Encode(text);
@@ -128,7 +131,8 @@ TEST(BpeTest, IgnoreMergesTakesWholePieces) {
 TEST(BpeTest, BytesWithoutTokenAreDroppedOrUnknown) {
   EXPECT_THAT(Encode({}, "axbz"), ElementsAre(6));
   EXPECT_THAT(Encode({{"model", {{"unk_token", "e"}}}}, "axxb"), ElementsAre(0, 4, 4, 1));
-  EXPECT_THAT(Encode({{"model", {{"unk_token", "e"}, {"fuse_unk", true}}}}, "axxb"), ElementsAre(0, 4, 1));
+  EXPECT_THAT(Encode({{"model", {{"unk_token", "e"}, {"fuse_unk", true}}}}, "axxb"),
+              ElementsAre(0, 4, 1));
 }
 
 TEST(BpeTest, BytesAreDecodedTogether) {
@@ -140,7 +144,8 @@ TEST(BpeTest, BytesAreDecodedTogether) {
 }
 
 Json Added(const Json& flags) {
-  Json token = {{"id", 20}, {"content", "<t>"}, {"special", false}, {"normalized", false}, {"lstrip", false}, {"rstrip", false}, {"single_word", false}};
+  Json token = {{"id", 20},        {"content", "<t>"}, {"special", false},    {"normalized", false},
+                {"lstrip", false}, {"rstrip", false},  {"single_word", false}};
   token.merge_patch(flags);
   return {{"added_tokens", Json::array({token})}};
 }
@@ -149,7 +154,8 @@ TEST(AddedTokensTest, FlagsDecideWhatIsTaken) {
   EXPECT_THAT(Encode(Added({}), "a <t> b"), ElementsAre(0, 5, 20, 5, 1));
   EXPECT_THAT(Encode(Added({{"lstrip", true}}), "a  <t> b"), ElementsAre(0, 20, 5, 1));
   EXPECT_THAT(Encode(Added({{"rstrip", true}}), "a <t>  b"), ElementsAre(0, 5, 20, 1));
-  EXPECT_THAT(Encode(Added({{"single_word", true}, {"content", "d"}}), "ad d ed"), ElementsAre(0, 3, 5, 20, 5, 4, 3));
+  EXPECT_THAT(Encode(Added({{"single_word", true}, {"content", "d"}}), "ad d ed"),
+              ElementsAre(0, 3, 5, 20, 5, 4, 3));
   Json lower = Added({{"normalized", true}, {"content", "<T>"}});
   lower["normalizer"] = {{"type", "Lowercase"}};
   EXPECT_THAT(Encode(lower, "A<t><T>"), ElementsAre(0, 20, 20));
@@ -166,14 +172,18 @@ TEST(AddedTokensTest, LongestOfThoseThatBeginFirst) {
 }
 
 TEST(AddedTokensTest, ConfigAddsTokensAndOverridesFlags) {
-  Json config = {{"added_tokens_decoder", {{"20", {{"content", "<t>"}, {"special", true}}}, {"21", {{"content", "<u>"}, {"special", true}}}}}};
+  Json config = {{"added_tokens_decoder",
+                  {{"20", {{"content", "<t>"}, {"special", true}}},
+                   {"21", {{"content", "<u>"}, {"special", true}}}}}};
   auto tokenizer = Load(Small(Added({})), config);
   EXPECT_TRUE(tokenizer->IsSpecial(20));
   EXPECT_THAT(*tokenizer->Encode("a<u>"), ElementsAre(0, 21));
   EXPECT_FALSE(Load(Small(Added({})))->IsSpecial(20));
 }
 
-Ids Normalized(const Json& normalizer, const std::string& text) { return Encode({{"normalizer", normalizer}}, text); }
+Ids Normalized(const Json& normalizer, const std::string& text) {
+  return Encode({{"normalizer", normalizer}}, text);
+}
 
 TEST(NormalizerTest, EveryKind) {
   EXPECT_THAT(Normalized({{"type", "NFC"}}, "e\u0301"), ElementsAre(11, 12));
@@ -183,10 +193,21 @@ TEST(NormalizerTest, EveryKind) {
   EXPECT_THAT(Normalized({{"type", "Lowercase"}}, "ABÉ"), ElementsAre(6, 11, 12));
   EXPECT_THAT(Normalized({{"type", "Prepend"}, {"prepend", "d"}}, "a"), ElementsAre(3, 0));
   EXPECT_THAT(Normalized({{"type", "Prepend"}, {"prepend", "d"}}, ""), IsEmpty());
-  EXPECT_THAT(Normalized({{"type", "Replace"}, {"pattern", {{"String", "a."}}}, {"content", "b"}}, "a.ac"), ElementsAre(1, 0, 2));
-  EXPECT_THAT(Normalized({{"type", "Replace"}, {"pattern", {{"Regex", "a."}}}, {"content", "b"}}, "a.ac"), ElementsAre(1, 1));
-  EXPECT_THAT(Normalized({{"type", "Strip"}, {"strip_left", true}, {"strip_right", false}}, " \u3000a "), ElementsAre(0, 5));
-  EXPECT_THAT(Normalized(*ParseJson(R"({"type": "Sequence", "normalizers": [{"type": "Strip"}, {"type": "Lowercase"}]})"), " A "), ElementsAre(0));
+  EXPECT_THAT(
+      Normalized({{"type", "Replace"}, {"pattern", {{"String", "a."}}}, {"content", "b"}}, "a.ac"),
+      ElementsAre(1, 0, 2));
+  EXPECT_THAT(
+      Normalized({{"type", "Replace"}, {"pattern", {{"Regex", "a."}}}, {"content", "b"}}, "a.ac"),
+      ElementsAre(1, 1));
+  EXPECT_THAT(
+      Normalized({{"type", "Strip"}, {"strip_left", true}, {"strip_right", false}}, " \u3000a "),
+      ElementsAre(0, 5));
+  EXPECT_THAT(
+      Normalized(
+          *ParseJson(
+              R"({"type": "Sequence", "normalizers": [{"type": "Strip"}, {"type": "Lowercase"}]})"),
+          " A "),
+      ElementsAre(0));
 }
 
 // Pieces show as tokens of their own when the vocabulary has the whole text.
@@ -210,7 +231,11 @@ std::vector<std::string> Pieces(const Json& step, const std::string& text) {
 
 TEST(PreTokenizerTest, SplitBehaviours) {
   auto split = [](const char* behavior, bool invert) {
-    return Pieces({{"type", "Split"}, {"pattern", {{"String", "-"}}}, {"behavior", behavior}, {"invert", invert}}, "a--b-c");
+    return Pieces({{"type", "Split"},
+                   {"pattern", {{"String", "-"}}},
+                   {"behavior", behavior},
+                   {"invert", invert}},
+                  "a--b-c");
   };
   EXPECT_THAT(split("Removed", false), ElementsAre("a", "b", "c"));
   EXPECT_THAT(split("Isolated", false), ElementsAre("a", "-", "-", "b", "-", "c"));
@@ -218,22 +243,31 @@ TEST(PreTokenizerTest, SplitBehaviours) {
   EXPECT_THAT(split("MergedWithNext", false), ElementsAre("a", "-", "-b", "-c"));
   EXPECT_THAT(split("Contiguous", false), ElementsAre("a", "--", "b", "-", "c"));
   EXPECT_THAT(split("Removed", true), ElementsAre("-", "-", "-"));
-  EXPECT_THAT(Pieces({{"type", "Split"}, {"pattern", {{"Regex", "[a-c]+"}}}, {"behavior", "Removed"}, {"invert", true}}, "ab cd"),
+  EXPECT_THAT(Pieces({{"type", "Split"},
+                      {"pattern", {{"Regex", "[a-c]+"}}},
+                      {"behavior", "Removed"},
+                      {"invert", true}},
+                     "ab cd"),
               ElementsAre("ab", "c"));
 }
 
 TEST(PreTokenizerTest, EveryKind) {
-  EXPECT_THAT(Pieces({{"type", "Digits"}, {"individual_digits", true}}, "a12b"), ElementsAre("a", "1", "2", "b"));
-  EXPECT_THAT(Pieces({{"type", "Digits"}, {"individual_digits", false}}, "a12b"), ElementsAre("a", "12", "b"));
+  EXPECT_THAT(Pieces({{"type", "Digits"}, {"individual_digits", true}}, "a12b"),
+              ElementsAre("a", "1", "2", "b"));
+  EXPECT_THAT(Pieces({{"type", "Digits"}, {"individual_digits", false}}, "a12b"),
+              ElementsAre("a", "12", "b"));
   EXPECT_THAT(Pieces({{"type", "Whitespace"}}, "ab, c"), ElementsAre("ab", ",", "c"));
   EXPECT_THAT(Pieces({{"type", "WhitespaceSplit"}}, "ab, c"), ElementsAre("ab,", "c"));
-  EXPECT_THAT(Pieces({{"type", "Punctuation"}}, "a+b,,c"), ElementsAre("a", "+", "b", ",", ",", "c"));
-  EXPECT_THAT(Pieces({{"type", "Punctuation"}, {"behavior", "Contiguous"}}, "b,,c"), ElementsAre("b", ",,", "c"));
+  EXPECT_THAT(Pieces({{"type", "Punctuation"}}, "a+b,,c"),
+              ElementsAre("a", "+", "b", ",", ",", "c"));
+  EXPECT_THAT(Pieces({{"type", "Punctuation"}, {"behavior", "Contiguous"}}, "b,,c"),
+              ElementsAre("b", ",,", "c"));
 }
 
 TEST(PreTokenizerTest, ByteLevelSplitsAndPrefixesASpace) {
-  Json fields = {{"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", true}}},
-                 {"model", {{"vocab", {{"Ġa", 30}}}, {"merges", Json::array({"Ġ a"})}}}};
+  Json fields = {
+      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", true}}},
+      {"model", {{"vocab", {{"Ġa", 30}}}, {"merges", Json::array({"Ġ a"})}}}};
   EXPECT_THAT(Encode(fields, "a a  a"), ElementsAre(30, 30, 5, 30));
   EXPECT_THAT(Encode(fields, ""), IsEmpty());
 }
@@ -253,16 +287,24 @@ TEST(TokenizerJsonTest, WhatIsNotSupportedIsNamed) {
       {{{"model", {{"vocab", {{"q", 1 << 20}}}}}}, "\"q\""},
       {{{"model", {{"vocab", {{"q", "x"}}}}}}, "\"q\""},
       {{{"model", {{"vocab", {{"q", 0}}}}}}, "id 0 is taken"},
-      {{{"decoder", {{"type", "Metaspace"}}}}, "decoder: type \"Metaspace\" is not supported; supported is ByteLevel"},
+      {{{"decoder", {{"type", "Metaspace"}}}},
+       "decoder: type \"Metaspace\" is not supported; supported is ByteLevel"},
       {{{"decoder", nullptr}}, "decoder"},
-      {{{"normalizer", {{"type", "BertNormalizer"}}}}, "normalizer: type \"BertNormalizer\" is not supported; supported are NFC"},
-      {{{"pre_tokenizer", {{"type", "Metaspace"}}}}, "pre_tokenizer: type \"Metaspace\" is not supported; supported are Split"},
+      {{{"normalizer", {{"type", "BertNormalizer"}}}},
+       "normalizer: type \"BertNormalizer\" is not supported; supported are NFC"},
+      {{{"pre_tokenizer", {{"type", "Metaspace"}}}},
+       "pre_tokenizer: type \"Metaspace\" is not supported; supported are Split"},
       {{{"pre_tokenizer", {{"type", "Digits"}}}}, "must end in ByteLevel"},
       {{{"pre_tokenizer", nullptr}}, "pre_tokenizer"},
       {{{"pre_tokenizer", {{"type", "Split"}}}}, "pattern"},
       {{{"pre_tokenizer", {{"type", "Split"}, {"pattern", {{"Regex", "\\R"}}}}}}, "not supported"},
-      {{{"pre_tokenizer", {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Odd"}}}}, "behavior"},
-      {{{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {{{"type", "ByteLevel"}}, {{"type", "Digits"}}}}}}}, "after ByteLevel"},
+      {{{"pre_tokenizer",
+         {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Odd"}}}},
+       "behavior"},
+      {{{"pre_tokenizer",
+         {{"type", "Sequence"},
+          {"pretokenizers", {{{"type", "ByteLevel"}}, {{"type", "Digits"}}}}}}},
+       "after ByteLevel"},
       {Added({{"id", nullptr}}), "added_tokens[0]: id"},
       {Added({{"id", 3}}), "id 3 is taken"},
       {Added({{"content", "a"}}), "its id is 20, the vocabulary has 0"},
@@ -272,9 +314,12 @@ TEST(TokenizerJsonTest, WhatIsNotSupportedIsNamed) {
   for (const auto& [fields, part] : kBad) {
     Json json = Small();
     for (const auto& [key, value] : fields.items()) {
-      if (value.is_null()) json.erase(key);
-      else if (key == "model") json[key].merge_patch(value);
-      else json[key] = value;
+      if (value.is_null())
+        json.erase(key);
+      else if (key == "model")
+        json[key].merge_patch(value);
+      else
+        json[key] = value;
     }
     auto status = ParseTokenizerJson(DumpJson(json), Json()).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << part;
@@ -284,9 +329,13 @@ TEST(TokenizerJsonTest, WhatIsNotSupportedIsNamed) {
 
 class ModelDirTest : public testing::Test {
  protected:
-  ModelDirTest() : dir_(testing::TempDir() + "/tokenizer_test." + std::to_string(getpid())) { std::filesystem::create_directory(dir_); }
+  ModelDirTest() : dir_(testing::TempDir() + "/tokenizer_test." + std::to_string(getpid())) {
+    std::filesystem::create_directory(dir_);
+  }
   ~ModelDirTest() override { std::filesystem::remove_all(dir_); }
-  void Write(const std::string& name, const std::string& text) { std::ofstream(dir_ + "/" + name) << text; }
+  void Write(const std::string& name, const std::string& text) {
+    std::ofstream(dir_ + "/" + name) << text;
+  }
 
   const std::string dir_;
 };
@@ -311,7 +360,8 @@ std::string TiktokenLine(const std::string& bytes, int rank) {
 // All bytes in order, then some words.
 std::string TiktokenFile() {
   std::string text;
-  for (int byte = 0; byte < 256; ++byte) text += TiktokenLine(std::string(1, static_cast<char>(byte)), byte);
+  for (int byte = 0; byte < 256; ++byte)
+    text += TiktokenLine(std::string(1, static_cast<char>(byte)), byte);
   int rank = 256;
   for (const char* token : {"ab", "bc", "abc", "漢"}) text += TiktokenLine(token, rank++);
   return text;
@@ -334,14 +384,10 @@ TEST_F(ModelDirTest, KimiVocabularyIsTiktokenWithTheSplitOfItsCode) {
 TEST_F(ModelDirTest, TiktokenErrorsNameFileAndLine) {
   const std::string kimi = R"({"tokenizer_class": "TikTokenTokenizer"})";
   const std::tuple<std::string, std::string, const char*> kBad[] = {
-      {TiktokenFile(), "{}", "tokenizer_class"},
-      {"YQ== 0\nnothing\n", kimi, "line 2"},
-      {"YQ== 0\n!!!! 1\n", kimi, "line 2"},
-      {"YQ== zero\n", kimi, "line 1"},
-      {"YQ== -1\n", kimi, "id must be between"},
-      {"YQ== 0\nYQ== 1\n", kimi, "twice"},
-      {"YQ== 0\nYg== 0\n", kimi, "id 0 is taken"},
-      {"YQ== 0\n", kimi, "byte 0 has no token"},
+      {TiktokenFile(), "{}", "tokenizer_class"},   {"YQ== 0\nnothing\n", kimi, "line 2"},
+      {"YQ== 0\n!!!! 1\n", kimi, "line 2"},        {"YQ== zero\n", kimi, "line 1"},
+      {"YQ== -1\n", kimi, "id must be between"},   {"YQ== 0\nYQ== 1\n", kimi, "twice"},
+      {"YQ== 0\nYg== 0\n", kimi, "id 0 is taken"}, {"YQ== 0\n", kimi, "byte 0 has no token"},
   };
   for (const auto& [ranks, config, part] : kBad) {
     Write("tiktoken.model", ranks);

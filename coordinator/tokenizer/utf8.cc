@@ -9,8 +9,8 @@
 namespace kt {
 namespace {
 
-// Bytes of the sequence at the start of `bytes`: the whole character, or the maximal part that a valid one could begin with
-// (at least 1), in which case *valid is false.
+// Bytes of the sequence at the start of `bytes`: the whole character, or the maximal part that a
+// valid one could begin with (at least 1), in which case *valid is false.
 size_t SequenceLength(std::string_view bytes, bool* valid) {
   const auto* s = reinterpret_cast<const uint8_t*>(bytes.data());
   size_t length = 0;
@@ -49,9 +49,10 @@ std::string ReplaceInvalidUtf8(std::string_view bytes) {
 }
 
 size_t IncompleteUtf8Tail(std::string_view bytes) {
-  // The first two bytes of an encoded surrogate wait for the third, as in Python's incremental decoder.
-  if (bytes.size() >= 2 && bytes[bytes.size() - 2] == '\xED' && static_cast<uint8_t>(bytes.back()) >= 0xA0 &&
-      static_cast<uint8_t>(bytes.back()) <= 0xBF) {
+  // The first two bytes of an encoded surrogate wait for the third, as in Python's incremental
+  // decoder.
+  if (bytes.size() >= 2 && bytes[bytes.size() - 2] == '\xED' &&
+      static_cast<uint8_t>(bytes.back()) >= 0xA0 && static_cast<uint8_t>(bytes.back()) <= 0xBF) {
     return 2;
   }
   for (size_t tail = std::min<size_t>(3, bytes.size()); tail > 0; --tail) {
@@ -59,8 +60,11 @@ size_t IncompleteUtf8Tail(std::string_view bytes) {
     auto lead = static_cast<uint8_t>(part[0]);
     if (!U8_IS_LEAD(lead)) continue;
     bool valid;
-    // Incomplete: nothing but a longer text could make it valid, that is the maximal part takes all of it.
-    if (SequenceLength(part, &valid) == tail && !valid && U8_COUNT_TRAIL_BYTES(lead) >= static_cast<int>(tail)) return tail;
+    // Incomplete: nothing but a longer text could make it valid, that is the maximal part takes all
+    // of it.
+    if (SequenceLength(part, &valid) == tail && !valid &&
+        U8_COUNT_TRAIL_BYTES(lead) >= static_cast<int>(tail))
+      return tail;
   }
   return 0;
 }

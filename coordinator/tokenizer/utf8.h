@@ -13,10 +13,12 @@ namespace kt {
 // Byte position of the first invalid sequence, npos when the text is valid.
 size_t FindInvalidUtf8(std::string_view text);
 
-// Every maximal invalid part becomes one U+FFFD (as in Python's errors="replace" and Rust's from_utf8_lossy).
+// Every maximal invalid part becomes one U+FFFD (as in Python's errors="replace" and Rust's
+// from_utf8_lossy).
 std::string ReplaceInvalidUtf8(std::string_view bytes);
 
-// Length of the tail that is the beginning of a character (or encoded surrogate) but not yet a whole one: 0 to 3.
+// Length of the tail that is the beginning of a character (or encoded surrogate) but not yet a
+// whole one: 0 to 3.
 size_t IncompleteUtf8Tail(std::string_view bytes);
 
 // The character that begins at / ends before `pos` of valid text; `*pos` moves past it.

@@ -8,36 +8,50 @@ namespace {
 
 const char* StateName(proto::WorkerState state) {
   switch (state) {
-    case proto::WORKER_STATE_LOADING: return "loading";
-    case proto::WORKER_STATE_READY: return "ready";
-    case proto::WORKER_STATE_FAILED: return "failed";
-    default: return "absent";
+    case proto::WORKER_STATE_LOADING:
+      return "loading";
+    case proto::WORKER_STATE_READY:
+      return "ready";
+    case proto::WORKER_STATE_FAILED:
+      return "failed";
+    default:
+      return "absent";
   }
 }
 
 }  // namespace
 
 std::string WorkerName(const WorkerKey& key) {
-  return fmt::format("{}-{}", key.kind == proto::WORKER_KIND_GPU ? "kt-gpu-worker" : "kt-cpu-expert-worker", key.index);
+  return fmt::format("{}-{}",
+                     key.kind == proto::WORKER_KIND_GPU ? "kt-gpu-worker" : "kt-cpu-expert-worker",
+                     key.index);
 }
 
 bool Registry::Expected(WorkerKey key) const {
-  int count = key.kind == proto::WORKER_KIND_GPU ? config_.gpu_workers : key.kind == proto::WORKER_KIND_CPU_EXPERT ? config_.expert_workers : 0;
+  int count = key.kind == proto::WORKER_KIND_GPU          ? config_.gpu_workers
+              : key.kind == proto::WORKER_KIND_CPU_EXPERT ? config_.expert_workers
+                                                          : 0;
   return key.index >= 0 && key.index < count;
 }
 
 absl::Status Registry::OnRegister(const proto::RegisterRequest& r, TimePoint now) {
   WorkerKey key{r.kind(), r.index()};
-  if (!Expected(key)) return InvalidArgument("register: worker kind {} number {} is not part of this system", static_cast<int>(r.kind()), r.index());
+  if (!Expected(key))
+    return InvalidArgument("register: worker kind {} number {} is not part of this system",
+                           static_cast<int>(r.kind()), r.index());
   const HandshakeVersions& v = config_.versions;
-  if (r.protocol_version() != v.protocol || r.build_id() != v.build || r.packed_layout_version() != v.packed_layout) {
-    return FailedPrecondition("register: {} has protocol {}, build {}, packed layout {}; the coordinator has {}, {}, {}", WorkerName(key),
-                              r.protocol_version(), r.build_id(), r.packed_layout_version(), v.protocol, v.build, v.packed_layout);
+  if (r.protocol_version() != v.protocol || r.build_id() != v.build ||
+      r.packed_layout_version() != v.packed_layout) {
+    return FailedPrecondition(
+        "register: {} has protocol {}, build {}, packed layout {}; the coordinator has {}, {}, {}",
+        WorkerName(key), r.protocol_version(), r.build_id(), r.packed_layout_version(), v.protocol,
+        v.build, v.packed_layout);
   }
   Worker& w = workers_[key];
   if (r.incarnation() == w.incarnation) return absl::OkStatus();  // a retry whose reply was lost
   if (r.incarnation() < w.incarnation) {
-    return FailedPrecondition("register: {} has incarnation {}, {} is known already", WorkerName(key), r.incarnation(), w.incarnation);
+    return FailedPrecondition("register: {} has incarnation {}, {} is known already",
+                              WorkerName(key), r.incarnation(), w.incarnation);
   }
   if (w.state == proto::WORKER_STATE_READY) Lose(WorkerName(key) + " was started again");
   int losses = w.losses;
@@ -55,14 +69,18 @@ absl::Status Registry::OnReport(const proto::WorkerReport& r, TimePoint now) {
   WorkerKey key{r.kind(), r.index()};
   auto it = workers_.find(key);
   if (it == workers_.end() || it->second.incarnation != r.incarnation()) {
-    return FailedPrecondition("report: {} incarnation {} is not registered", WorkerName(key), r.incarnation());
+    return FailedPrecondition("report: {} incarnation {} is not registered", WorkerName(key),
+                              r.incarnation());
   }
-  if (r.state() == proto::WORKER_STATE_READY && r.kind() == proto::WORKER_KIND_GPU && (r.facts().kv_blocks() < 1 || r.facts().step_tokens_max() < 1)) {
-    return InvalidArgument("report: {} is ready with {} KV blocks and {} tokens a step, expected at least 1 of each", WorkerName(key),
-                           r.facts().kv_blocks(), r.facts().step_tokens_max());
+  if (r.state() == proto::WORKER_STATE_READY && r.kind() == proto::WORKER_KIND_GPU &&
+      (r.facts().kv_blocks() < 1 || r.facts().step_tokens_max() < 1)) {
+    return InvalidArgument(
+        "report: {} is ready with {} KV blocks and {} tokens a step, expected at least 1 of each",
+        WorkerName(key), r.facts().kv_blocks(), r.facts().step_tokens_max());
   }
   Worker& w = it->second;
-  bool became_ready = r.state() == proto::WORKER_STATE_READY && w.state != proto::WORKER_STATE_READY;
+  bool became_ready =
+      r.state() == proto::WORKER_STATE_READY && w.state != proto::WORKER_STATE_READY;
   w.state = r.state();
   w.error = r.error();
   w.bytes_loaded = r.bytes_loaded();
@@ -80,7 +98,8 @@ void Registry::OnGone(WorkerKey key, uint64_t incarnation, const std::string& re
   bool failed = w.state == proto::WORKER_STATE_FAILED;
   if (!failed) w.state = proto::WORKER_STATE_UNSPECIFIED;
   ++w.losses;
-  Lose(failed ? fmt::format("{}: {}", WorkerName(key), w.error) : fmt::format("{} is gone: {}", WorkerName(key), reason));
+  Lose(failed ? fmt::format("{}: {}", WorkerName(key), w.error)
+              : fmt::format("{} is gone: {}", WorkerName(key), reason));
 }
 
 void Registry::OnAttached(uint64_t generation) {
@@ -96,7 +115,8 @@ void Registry::OnAttachFailed(uint64_t generation, const std::string& reason) {
 
 void Registry::OnTimer(TimePoint now) {
   for (auto& [key, w] : workers_) {
-    if (w.state != proto::WORKER_STATE_READY || now - w.last_report <= config_.silence_max) continue;
+    if (w.state != proto::WORKER_STATE_READY || now - w.last_report <= config_.silence_max)
+      continue;
     w.last_report = now;  // one try per period
     actions_.push_back(KillAction{key});
   }
@@ -105,7 +125,8 @@ void Registry::OnTimer(TimePoint now) {
 
 void Registry::AttachIfComplete() {
   AttachAction action;
-  for (auto [kind, count] : {std::pair{proto::WORKER_KIND_GPU, config_.gpu_workers}, {proto::WORKER_KIND_CPU_EXPERT, config_.expert_workers}}) {
+  for (auto [kind, count] : {std::pair{proto::WORKER_KIND_GPU, config_.gpu_workers},
+                             {proto::WORKER_KIND_CPU_EXPERT, config_.expert_workers}}) {
     for (int i = 0; i < count; ++i) {
       auto it = workers_.find({kind, i});
       if (it == workers_.end() || it->second.state != proto::WORKER_STATE_READY) return;
@@ -146,7 +167,9 @@ Json Registry::Health() const {
                        {"losses", w.losses}});
   }
   health["state"] = serving_ ? "ready" : failed ? "failed" : was_serving_ ? "degraded" : "starting";
-  health["progress"] = serving_ ? 1.0 : total == 0 ? 0.0 : static_cast<double>(loaded) / static_cast<double>(total);
+  health["progress"] = serving_     ? 1.0
+                       : total == 0 ? 0.0
+                                    : static_cast<double>(loaded) / static_cast<double>(total);
   health["reasons"] = last_loss_.empty() ? Json::array() : Json::array({last_loss_});
   health["workers"] = std::move(workers);
   return health;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which workers there are and what state they are in: a plain single-threaded state machine. Events in, actions out.
+// Which workers there are and what state they are in: a plain single-threaded state machine. Events
+// in, actions out.
 //
-// The system serves while every expected worker is ready and attached. The set of ready workers has a generation that rises
-// with every change; answers that belong to an older one are dropped by the caller.
+// The system serves while every expected worker is ready and attached. The set of ready workers has
+// a generation that rises with every change; answers that belong to an older one are dropped by the
+// caller.
 #ifndef KT_COORDINATOR_WORKERS_REGISTRY_H_
 #define KT_COORDINATOR_WORKERS_REGISTRY_H_
 
@@ -31,7 +33,8 @@ struct RegistryConfig {
   int gpu_workers = 1;
   int expert_workers = 1;
   HandshakeVersions versions;
-  Duration silence_max = std::chrono::seconds(30);  // a ready worker that reports nothing for longer is taken for hung
+  Duration silence_max =
+      std::chrono::seconds(30);  // a ready worker that reports nothing for longer is taken for hung
 };
 
 struct WorkerKey {
@@ -67,7 +70,8 @@ class Registry {
  public:
   explicit Registry(const RegistryConfig& config) : config_(config) {}
 
-  // FailedPrecondition: a version differs (both values), or an older incarnation than the one known. InvalidArgument: not an expected worker.
+  // FailedPrecondition: a version differs (both values), or an older incarnation than the one
+  // known. InvalidArgument: not an expected worker.
   absl::Status OnRegister(const proto::RegisterRequest& request, TimePoint now);
   // FailedPrecondition: not the current incarnation.
   absl::Status OnReport(const proto::WorkerReport& report, TimePoint now);
@@ -89,7 +93,8 @@ class Registry {
     uint64_t incarnation = 0;
     std::string address, isa, error;
     int pid = 0;
-    proto::WorkerState state = proto::WORKER_STATE_UNSPECIFIED;  // unspecified: not registered, or gone
+    proto::WorkerState state =
+        proto::WORKER_STATE_UNSPECIFIED;  // unspecified: not registered, or gone
     uint64_t bytes_loaded = 0, bytes_total = 0;
     proto::WorkerFacts facts;
     TimePoint last_report{};

@@ -10,7 +10,8 @@ namespace {
 
 class RegistryTest : public ::testing::Test {
  protected:
-  Registry registry_{RegistryConfig{.gpu_workers = 1, .expert_workers = 2, .versions = {3, "build-a", 1}}};
+  Registry registry_{
+      RegistryConfig{.gpu_workers = 1, .expert_workers = 2, .versions = {3, "build-a", 1}}};
   TimePoint now_{std::chrono::seconds(1000)};
 
   static proto::RegisterRequest Request(proto::WorkerKind kind, int index, uint64_t incarnation) {
@@ -71,7 +72,8 @@ TEST_F(RegistryTest, ALostWorkerStopsServingAndItsSuccessorAttachesANewGeneratio
   registry_.OnGone({proto::WORKER_KIND_CPU_EXPERT, 0}, 10, "stream closed");
   auto actions = registry_.TakeActions();
   ASSERT_EQ(actions.size(), 1u);
-  EXPECT_NE(std::get<LostAction>(actions[0]).reason.find("kt-cpu-expert-worker-0"), std::string::npos);
+  EXPECT_NE(std::get<LostAction>(actions[0]).reason.find("kt-cpu-expert-worker-0"),
+            std::string::npos);
   EXPECT_EQ(registry_.Health()["state"], "degraded");
   Ready(proto::WORKER_KIND_CPU_EXPERT, 0, 11);
   actions = registry_.TakeActions();

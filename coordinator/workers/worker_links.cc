@@ -26,7 +26,9 @@ class WorkerLinks::StepStream {
  public:
   // `answered` is called for every result.
   StepStream(const std::string& address, SchedulerLoop* loop, std::function<void()> answered)
-      : stub_(proto::GpuWorker::NewStub(InternalChannel(address))), loop_(loop), answered_(std::move(answered)) {
+      : stub_(proto::GpuWorker::NewStub(InternalChannel(address))),
+        loop_(loop),
+        answered_(std::move(answered)) {
     stream_ = stub_->RunSteps(&context_);
     reader_ = std::thread([this] {
       pthread_setname_np(pthread_self(), "kt-results");
@@ -54,7 +56,8 @@ class WorkerLinks::StepStream {
   std::thread reader_;
 };
 
-WorkerLinks::WorkerLinks(const proto::RuntimeConfig& config, const RegistryConfig& registry, Callbacks callbacks)
+WorkerLinks::WorkerLinks(const proto::RuntimeConfig& config, const RegistryConfig& registry,
+                         Callbacks callbacks)
     : config_(config), callbacks_(std::move(callbacks)), registry_(registry) {}
 
 WorkerLinks::~WorkerLinks() { Stop(); }
@@ -92,7 +95,8 @@ Json WorkerLinks::Health() const {
   return registry_.Health();
 }
 
-grpc::Status WorkerLinks::Register(grpc::ServerContext*, const proto::RegisterRequest* request, proto::RegisterReply* reply) {
+grpc::Status WorkerLinks::Register(grpc::ServerContext*, const proto::RegisterRequest* request,
+                                   proto::RegisterReply* reply) {
   absl::MutexLock lock(&mutex_);
   absl::Status status = registry_.OnRegister(*request, Now());
   for (RegistryAction& a : registry_.TakeActions()) actions_.push_back(std::move(a));
@@ -104,7 +108,9 @@ grpc::Status WorkerLinks::Register(grpc::ServerContext*, const proto::RegisterRe
   return grpc::Status::OK;
 }
 
-grpc::Status WorkerLinks::Report(grpc::ServerContext*, grpc::ServerReader<proto::WorkerReport>* reader, proto::ReportReply*) {
+grpc::Status WorkerLinks::Report(grpc::ServerContext*,
+                                 grpc::ServerReader<proto::WorkerReport>* reader,
+                                 proto::ReportReply*) {
   proto::WorkerReport report;
   absl::Status status;
   while (status.ok() && reader->Read(&report)) {
@@ -114,7 +120,9 @@ grpc::Status WorkerLinks::Report(grpc::ServerContext*, grpc::ServerReader<proto:
     for (RegistryAction& a : registry_.TakeActions()) actions_.push_back(std::move(a));
   }
   absl::MutexLock lock(&mutex_);
-  if (status.ok()) registry_.OnGone({report.kind(), report.index()}, report.incarnation(), "its report stream ended");
+  if (status.ok())
+    registry_.OnGone({report.kind(), report.index()}, report.incarnation(),
+                     "its report stream ended");
   for (RegistryAction& a : registry_.TakeActions()) actions_.push_back(std::move(a));
   return ToGrpc(status);
 }
@@ -134,7 +142,10 @@ void WorkerLinks::CheckWatchdog() {
   auto limit = std::chrono::seconds(config_.server().watchdog_timeout_s());
   if (sent == 0 || Now() - TimePoint(Duration(sent)) < limit) return;
   step_sent_ = 0;
-  spdlog::error("a step has taken longer than {} s (--watchdog-timeout); the GPU worker is ended and started again", limit.count());
+  spdlog::error(
+      "a step has taken longer than {} s (--watchdog-timeout); the GPU worker is ended and started "
+      "again",
+      limit.count());
   callbacks_.kill(WorkerName({proto::WORKER_KIND_GPU, 0}));
 }
 
@@ -190,7 +201,9 @@ void WorkerLinks::Carry(RegistryAction& action) {
 }
 
 absl::Status WorkerLinks::Attach(const AttachAction& action) {
-  auto deadline = [](grpc::ClientContext& context) { context.set_deadline(std::chrono::system_clock::now() + kAttachTimeout); };
+  auto deadline = [](grpc::ClientContext& context) {
+    context.set_deadline(std::chrono::system_clock::now() + kAttachTimeout);
+  };
   const WorkerEndpoint& gpu = action.workers[0];
   proto::AttachExpertsRequest request;
   request.set_generation(action.generation);
@@ -207,7 +220,8 @@ absl::Status WorkerLinks::Attach(const AttachAction& action) {
     grpc::ClientContext context;
     deadline(context);
     auto stub = proto::GpuWorker::NewStub(InternalChannel(gpu.address));
-    KT_RETURN_IF_ERROR(Annotate(FromGrpc(stub->AttachExperts(&context, request, &reply)), "attach " + WorkerName(gpu.key)));
+    KT_RETURN_IF_ERROR(Annotate(FromGrpc(stub->AttachExperts(&context, request, &reply)),
+                                "attach " + WorkerName(gpu.key)));
   }
   for (const WorkerEndpoint& w : action.workers) {
     if (w.key.kind != proto::WORKER_KIND_CPU_EXPERT || !reply.has_ring()) continue;
@@ -217,7 +231,8 @@ absl::Status WorkerLinks::Attach(const AttachAction& action) {
     *ring.mutable_ring() = reply.ring();
     proto::AttachRingReply ignored;
     auto stub = proto::CpuExpertWorker::NewStub(InternalChannel(w.address));
-    KT_RETURN_IF_ERROR(Annotate(FromGrpc(stub->AttachRing(&context, ring, &ignored)), "attach " + WorkerName(w.key)));
+    KT_RETURN_IF_ERROR(Annotate(FromGrpc(stub->AttachRing(&context, ring, &ignored)),
+                                "attach " + WorkerName(w.key)));
   }
   auto stream = std::make_shared<StepStream>(gpu.address, loop_, [this] { step_sent_ = 0; });
   absl::MutexLock lock(&mutex_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator's connections to its workers: carries gRPC calls to the Registry as events, carries out its actions, and is the
-// scheduler's way to the GPU worker.
+// The coordinator's connections to its workers: carries gRPC calls to the Registry as events,
+// carries out its actions, and is the scheduler's way to the GPU worker.
 #ifndef KT_COORDINATOR_WORKERS_WORKER_LINKS_H_
 #define KT_COORDINATOR_WORKERS_WORKER_LINKS_H_
 
@@ -20,17 +20,21 @@
 
 namespace kt {
 
-// Thread-safe. gRPC threads call Register and Report, the scheduler's thread calls Send, one thread of its own attaches.
+// Thread-safe. gRPC threads call Register and Report, the scheduler's thread calls Send, one thread
+// of its own attaches.
 class WorkerLinks final : public proto::Coordinator::Service, public StepTransport {
  public:
   struct Callbacks {
-    std::function<void()> on_serving;                       // every time steps can run (again)
-    std::function<void(const std::string& process)> kill;   // ends a process of this machine that hangs
+    std::function<void()> on_serving;  // every time steps can run (again)
+    std::function<void(const std::string& process)>
+        kill;  // ends a process of this machine that hangs
   };
-  WorkerLinks(const proto::RuntimeConfig& config, const RegistryConfig& registry, Callbacks callbacks);
+  WorkerLinks(const proto::RuntimeConfig& config, const RegistryConfig& registry,
+              Callbacks callbacks);
   ~WorkerLinks() override;
 
-  // Before any worker registers. `loop` outlives the links' last call to it, which is before Stop returns.
+  // Before any worker registers. `loop` outlives the links' last call to it, which is before Stop
+  // returns.
   void Start(SchedulerLoop* loop);
   void Stop();
 
@@ -38,8 +42,10 @@ class WorkerLinks final : public proto::Coordinator::Service, public StepTranspo
   bool was_serving() const;  // at any time
   Json Health() const;
 
-  grpc::Status Register(grpc::ServerContext*, const proto::RegisterRequest*, proto::RegisterReply*) override;
-  grpc::Status Report(grpc::ServerContext*, grpc::ServerReader<proto::WorkerReport>*, proto::ReportReply*) override;
+  grpc::Status Register(grpc::ServerContext*, const proto::RegisterRequest*,
+                        proto::RegisterReply*) override;
+  grpc::Status Report(grpc::ServerContext*, grpc::ServerReader<proto::WorkerReport>*,
+                      proto::ReportReply*) override;
   void Send(const proto::StepPlan& plan) override;
 
  private:

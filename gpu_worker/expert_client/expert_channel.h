@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the device hands routed tokens to the CPU expert workers and gets partial sums back. Two transports, one contract:
-// a shared-memory ring on the same machine, a gRPC stream elsewhere.
+// How the device hands routed tokens to the CPU expert workers and gets partial sums back. Two
+// transports, one contract: a shared-memory ring on the same machine, a gRPC stream elsewhere.
 //
-// Shapes   rows [tokens, width] bf16 or fp32 as the model's activations; ids, weights [tokens, top_k], id -1: not for an expert worker;
+// Shapes   rows [tokens, width] bf16 or fp32 as the model's activations; ids, weights [tokens,
+// top_k], id -1: not for an expert worker;
 //          partial sums fp32 [tokens, width] of each worker, to be added in worker order
 // Threads  one caller, but for Abort
-// Errors   Submit and Wait: Aborted after Abort or when a worker has gone; DeadlineExceeded; Unavailable: a worker failed the task
+// Errors   Submit and Wait: Aborted after Abort or when a worker has gone; DeadlineExceeded;
+// Unavailable: a worker failed the task
 #ifndef KT_GPU_WORKER_EXPERT_CLIENT_EXPERT_CHANNEL_H_
 #define KT_GPU_WORKER_EXPERT_CLIENT_EXPERT_CHANNEL_H_
 
@@ -47,7 +49,8 @@ class ExpertChannel {
 std::unique_ptr<ExpertChannel> MakeRingChannel(RingHost ring);
 
 // One Forward stream to each target. `shape` fixes the sizes of the buffers, as for a ring.
-absl::StatusOr<std::unique_ptr<ExpertChannel>> MakeGrpcChannel(const std::vector<std::string>& targets, const RingShape& shape);
+absl::StatusOr<std::unique_ptr<ExpertChannel>> MakeGrpcChannel(
+    const std::vector<std::string>& targets, const RingShape& shape);
 
 }  // namespace kt
 

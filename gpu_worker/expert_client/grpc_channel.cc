@@ -19,7 +19,8 @@ constexpr int kSlots = kRingSlots;
 // One worker's stream: requests are written by the engine, replies are collected by a thread.
 class WorkerStream {
  public:
-  WorkerStream(const std::string& target, size_t result_bytes) : stub_(proto::CpuExpertWorker::NewStub(InternalChannel(target))) {
+  WorkerStream(const std::string& target, size_t result_bytes)
+      : stub_(proto::CpuExpertWorker::NewStub(InternalChannel(target))) {
     for (std::string& r : results_) r.resize(result_bytes);
     stream_ = stub_->Forward(&context_);
     reader_ = std::thread([this] {
@@ -33,7 +34,8 @@ class WorkerStream {
   }
 
   absl::Status Send(const proto::ForwardRequest& request) {
-    if (!stream_->Write(request)) return Aborted("expert channel: the stream to a worker has ended");
+    if (!stream_->Write(request))
+      return Aborted("expert channel: the stream to a worker has ended");
     return absl::OkStatus();
   }
 
@@ -47,7 +49,9 @@ class WorkerStream {
     return errors_[sequence % kSlots];
   }
 
-  const float* result(uint32_t sequence) const { return reinterpret_cast<const float*>(results_[sequence % kSlots].data()); }
+  const float* result(uint32_t sequence) const {
+    return reinterpret_cast<const float*>(results_[sequence % kSlots].data());
+  }
   void Abort() { context_.TryCancel(); }
 
  private:
@@ -59,9 +63,11 @@ class WorkerStream {
       uint32_t slot = static_cast<uint32_t>(reply.sequence()) % kSlots;
       errors_[slot] = absl::OkStatus();
       if (reply.status() != 0) {
-        errors_[slot] = Unavailable("expert channel: worker failed task {}: {}", reply.sequence(), reply.error());
+        errors_[slot] = Unavailable("expert channel: worker failed task {}: {}", reply.sequence(),
+                                    reply.error());
       } else if (reply.rows().size() > results_[slot].size()) {
-        errors_[slot] = Unavailable("expert channel: worker answered task {} with {} bytes", reply.sequence(), reply.rows().size());
+        errors_[slot] = Unavailable("expert channel: worker answered task {} with {} bytes",
+                                    reply.sequence(), reply.rows().size());
       } else {
         std::memcpy(results_[slot].data(), reply.rows().data(), reply.rows().size());
       }
@@ -91,7 +97,8 @@ class GrpcChannel final : public ExpertChannel {
     ids_.resize(rows * static_cast<size_t>(shape.top_k));
     weights_.resize(ids_.size());
     for (const std::string& target : targets) {
-      streams_.push_back(std::make_unique<WorkerStream>(target, rows * static_cast<size_t>(shape.hidden) * 4));
+      streams_.push_back(
+          std::make_unique<WorkerStream>(target, rows * static_cast<size_t>(shape.hidden) * 4));
     }
   }
 
@@ -105,9 +112,12 @@ class GrpcChannel final : public ExpertChannel {
     request_.set_tokens(tokens);
     request_.set_top_k(shape_.top_k);
     size_t slots = static_cast<size_t>(tokens * shape_.top_k);
-    request_.set_rows(rows_.data(), static_cast<size_t>(tokens) * static_cast<size_t>(shape_.hidden * shape_.activation_bytes));
+    request_.set_rows(
+        rows_.data(),
+        static_cast<size_t>(tokens) * static_cast<size_t>(shape_.hidden * shape_.activation_bytes));
     request_.mutable_expert_ids()->Assign(ids_.begin(), ids_.begin() + static_cast<long>(slots));
-    request_.mutable_weights()->Assign(weights_.begin(), weights_.begin() + static_cast<long>(slots));
+    request_.mutable_weights()->Assign(weights_.begin(),
+                                       weights_.begin() + static_cast<long>(slots));
     for (auto& stream : streams_) KT_RETURN_IF_ERROR(stream->Send(request_));
     return submitted_;
   }
@@ -115,12 +125,15 @@ class GrpcChannel final : public ExpertChannel {
   absl::Status Wait(ExpertTicket ticket, int64_t timeout_us) override {
     absl::Time deadline = absl::Now() + absl::Microseconds(timeout_us);
     for (size_t w = 0; w < streams_.size(); ++w) {
-      if (absl::Status s = streams_[w]->Wait(ticket, deadline); !s.ok()) return Annotate(s, fmt::format("expert worker {}", w));
+      if (absl::Status s = streams_[w]->Wait(ticket, deadline); !s.ok())
+        return Annotate(s, fmt::format("expert worker {}", w));
     }
     return absl::OkStatus();
   }
 
-  const float* partial(int worker, ExpertTicket ticket) const override { return streams_[static_cast<size_t>(worker)]->result(ticket); }
+  const float* partial(int worker, ExpertTicket ticket) const override {
+    return streams_[static_cast<size_t>(worker)]->result(ticket);
+  }
   int workers() const override { return static_cast<int>(streams_.size()); }
   void Abort() override {
     for (auto& stream : streams_) stream->Abort();
@@ -138,7 +151,8 @@ class GrpcChannel final : public ExpertChannel {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ExpertChannel>> MakeGrpcChannel(const std::vector<std::string>& targets, const RingShape& shape) {
+absl::StatusOr<std::unique_ptr<ExpertChannel>> MakeGrpcChannel(
+    const std::vector<std::string>& targets, const RingShape& shape) {
   KT_RETURN_IF_ERROR(CheckRingShape(shape));
   return std::unique_ptr<ExpertChannel>(std::make_unique<GrpcChannel>(targets, shape));
 }

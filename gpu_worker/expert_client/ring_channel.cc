@@ -14,9 +14,15 @@ class RingChannel final : public ExpertChannel {
     RingTask task = ring_.Next();
     return {task.rows, task.ids, task.weights};
   }
-  absl::StatusOr<ExpertTicket> Submit(int layer, int tokens) override { return ring_.Submit(layer, tokens); }
-  absl::Status Wait(ExpertTicket ticket, int64_t timeout_us) override { return ring_.Wait(ticket, timeout_us); }
-  const float* partial(int worker, ExpertTicket ticket) const override { return ring_.results(worker, ticket); }
+  absl::StatusOr<ExpertTicket> Submit(int layer, int tokens) override {
+    return ring_.Submit(layer, tokens);
+  }
+  absl::Status Wait(ExpertTicket ticket, int64_t timeout_us) override {
+    return ring_.Wait(ticket, timeout_us);
+  }
+  const float* partial(int worker, ExpertTicket ticket) const override {
+    return ring_.results(worker, ticket);
+  }
   int workers() const override { return ring_.shape().workers; }
   void Abort() override { ring_.Abort(); }
 
@@ -26,6 +32,8 @@ class RingChannel final : public ExpertChannel {
 
 }  // namespace
 
-std::unique_ptr<ExpertChannel> MakeRingChannel(RingHost ring) { return std::make_unique<RingChannel>(std::move(ring)); }
+std::unique_ptr<ExpertChannel> MakeRingChannel(RingHost ring) {
+  return std::make_unique<RingChannel>(std::move(ring));
+}
 
 }  // namespace kt

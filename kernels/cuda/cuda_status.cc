@@ -8,11 +8,15 @@ namespace {
 
 absl::StatusCode CodeOf(cudaError_t error) {
   switch (error) {
-    case cudaErrorMemoryAllocation: return absl::StatusCode::kResourceExhausted;
+    case cudaErrorMemoryAllocation:
+      return absl::StatusCode::kResourceExhausted;
     case cudaErrorInvalidValue:
-    case cudaErrorInvalidConfiguration: return absl::StatusCode::kInvalidArgument;
-    case cudaErrorNoDevice: return absl::StatusCode::kUnavailable;
-    default: return absl::StatusCode::kInternal;
+    case cudaErrorInvalidConfiguration:
+      return absl::StatusCode::kInvalidArgument;
+    case cudaErrorNoDevice:
+      return absl::StatusCode::kUnavailable;
+    default:
+      return absl::StatusCode::kInternal;
   }
 }
 
@@ -20,7 +24,8 @@ absl::StatusCode CodeOf(cudaError_t error) {
 
 absl::Status CudaStatus(cudaError_t error, const std::string& what) {
   if (error == cudaSuccess) return absl::OkStatus();
-  return MakeStatus(CodeOf(error), "{}: CUDA error {}: {}", what, static_cast<int>(error), cudaGetErrorString(error));
+  return MakeStatus(CodeOf(error), "{}: CUDA error {}: {}", what, static_cast<int>(error),
+                    cudaGetErrorString(error));
 }
 
 }  // namespace kt

@@ -10,8 +10,9 @@
 
 namespace kt {
 
-// The only conversion of CUDA's errors: "what: CUDA error 719: unspecified launch failure". ResourceExhausted for memory, InvalidArgument for
-// arguments and launch shapes, Unavailable where there is no device, Internal for the rest.
+// The only conversion of CUDA's errors: "what: CUDA error 719: unspecified launch failure".
+// ResourceExhausted for memory, InvalidArgument for arguments and launch shapes, Unavailable where
+// there is no device, Internal for the rest.
 absl::Status CudaStatus(cudaError_t error, const std::string& what);
 
 }  // namespace kt

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How kernels are written and started. A kernel source includes this file only and is compiled by nvcc for GPUs and by the host
-// compiler against shim/ for tests:
+// How kernels are written and started. A kernel source includes this file only and is compiled by
+// nvcc for GPUs and by the host compiler against shim/ for tests:
 //
 //   template <typename T>
 //   KT_KERNEL void Kernel(GlobalPointer<const T> x, int n) { KT_SHARED(float, partial, 8); ... }
 //   Launch("name", blocks, threads, stream, Kernel<float>, x, n);
 //
-// GlobalPointer is a raw pointer on a GPU and checked in the shim; element type and count of shared arrays are constants.
+// GlobalPointer is a raw pointer on a GPU and checked in the shim; element type and count of shared
+// arrays are constants.
 #ifndef KT_KERNELS_CUDA_LAUNCH_H_
 #define KT_KERNELS_CUDA_LAUNCH_H_
 
@@ -41,20 +42,23 @@ template <typename T, int kCount>
 using SharedArray = const shim::SharedArray<T, kCount>&;
 #endif
 
-// The one place where a kernel is started. `name` is a literal; it begins the message of a refused launch. A fault of the kernel
-// itself surfaces where the stream is waited for.
+// The one place where a kernel is started. `name` is a literal; it begins the message of a refused
+// launch. A fault of the kernel itself surfaces where the stream is waited for.
 template <typename... Params, typename... Args>
-absl::Status Launch(const char* name, int64_t blocks, int threads, cudaStream_t stream, void (*kernel)(Params...), Args... args) {
+absl::Status Launch(const char* name, int64_t blocks, int threads, cudaStream_t stream,
+                    void (*kernel)(Params...), Args... args) {
 #if defined(__CUDACC__)
   kernel<<<dim3(static_cast<unsigned>(blocks)), threads, 0, stream>>>(static_cast<Params>(args)...);
   return CudaStatus(cudaGetLastError(), name);
 #else
-  return CudaStatus(shim::EnqueueKernel({name, dim3(static_cast<unsigned>(blocks)), threads}, stream, [=] { kernel(static_cast<Params>(args)...); }),
+  return CudaStatus(shim::EnqueueKernel({name, dim3(static_cast<unsigned>(blocks)), threads},
+                                        stream, [=] { kernel(static_cast<Params>(args)...); }),
                     name);
 #endif
 }
 
-// Activations are widened when read and rounded to nearest even when stored, as common/base/bf16.h defines.
+// Activations are widened when read and rounded to nearest even when stored, as common/base/bf16.h
+// defines.
 KT_DEVICE inline float Widen(float x) { return x; }
 KT_DEVICE inline float Widen(bf16 x) {
   const uint32_t bits = uint32_t{x.bits} << 16;
@@ -73,7 +77,9 @@ KT_DEVICE inline bf16 Narrow<bf16>(float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof(bits));
   bf16 rounded;
-  rounded.bits = static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+  rounded.bits = static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u
+                                           ? bits >> 16 | 0x40u
+                                           : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
   return rounded;
 }
 
@@ -82,11 +88,13 @@ constexpr int kWarpThreads = 32;
 
 // The sum over the warp's lanes, the same bits in each.
 KT_DEVICE inline float WarpSum(float x) {
-  for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(kFullWarp, x, distance);
+  for (int distance = kWarpThreads / 2; distance > 0; distance /= 2)
+    x += __shfl_xor_sync(kFullWarp, x, distance);
   return x;
 }
 
-// The sum over the block's threads, the same bits in each; `partial` is overwritten, whoever used it before is past a barrier.
+// The sum over the block's threads, the same bits in each; `partial` is overwritten, whoever used
+// it before is past a barrier.
 template <int kThreads>
 KT_DEVICE float BlockSum(float x, SharedArray<float, kThreads / kWarpThreads> partial) {
   x = WarpSum(x);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/rms_norm.h"
-
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/rms_norm.h"
 
 namespace kt::cuda {
 namespace {
@@ -9,8 +8,9 @@ namespace {
 constexpr int kThreads = 256;
 
 template <typename T>
-KT_KERNEL void RmsNormKernel(GlobalPointer<const T> x, int64_t x_stride, GlobalPointer<T> y, int64_t y_stride, GlobalPointer<const float> weight,
-                             int groups, int n, float eps) {
+KT_KERNEL void RmsNormKernel(GlobalPointer<const T> x, int64_t x_stride, GlobalPointer<T> y,
+                             int64_t y_stride, GlobalPointer<const float> weight, int groups, int n,
+                             float eps) {
   KT_SHARED(float, partial, kThreads / kWarpThreads);
   const int64_t row = blockIdx.x / groups, group = blockIdx.x % groups;
   x = x + (row * x_stride + group * n);
@@ -20,14 +20,16 @@ KT_KERNEL void RmsNormKernel(GlobalPointer<const T> x, int64_t x_stride, GlobalP
     const float v = Widen(x[i]);
     squares = fmaf(v, v, squares);
   }
-  const float scale = 1.0f / sqrtf(BlockSum<kThreads>(squares, partial) / static_cast<float>(n) + eps);
+  const float scale =
+      1.0f / sqrtf(BlockSum<kThreads>(squares, partial) / static_cast<float>(n) + eps);
   for (int i = threadIdx.x; i < n; i += kThreads) y[i] = Narrow<T>(Widen(x[i]) * scale * weight[i]);
 }
 
 template <typename T>
 absl::Status LaunchRmsNorm(const RmsNormArgs& a, cudaStream_t stream) {
-  return Launch("rms_norm", int64_t{a.rows} * a.groups, kThreads, stream, RmsNormKernel<T>, static_cast<const T*>(a.x), a.x_stride,
-                static_cast<T*>(a.y), a.y_stride, a.weight, a.groups, a.n, a.eps);
+  return Launch("rms_norm", int64_t{a.rows} * a.groups, kThreads, stream, RmsNormKernel<T>,
+                static_cast<const T*>(a.x), a.x_stride, static_cast<T*>(a.y), a.y_stride, a.weight,
+                a.groups, a.n, a.eps);
 }
 
 }  // namespace

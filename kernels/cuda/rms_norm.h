@@ -9,7 +9,8 @@
 
 namespace kt::cuda {
 
-// kernels/cpu/norm/norm.h on the device: the same arguments, all pointers to device memory. One block per vector.
+// kernels/cpu/norm/norm.h on the device: the same arguments, all pointers to device memory. One
+// block per vector.
 absl::Status RmsNorm(const RmsNormArgs& args, cudaStream_t stream);
 
 }  // namespace kt::cuda

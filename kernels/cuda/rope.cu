@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/rope.h"
-
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/rope.h"
 
 namespace kt::cuda {
 namespace {
@@ -9,8 +8,9 @@ namespace {
 constexpr int kThreads = 128;
 
 template <typename T>
-KT_KERNEL void RopeKernel(GlobalPointer<T> x, int64_t token_stride, GlobalPointer<const float> cos, GlobalPointer<const float> sin, int heads,
-                          int head_dim, int half, bool interleaved) {
+KT_KERNEL void RopeKernel(GlobalPointer<T> x, int64_t token_stride, GlobalPointer<const float> cos,
+                          GlobalPointer<const float> sin, int heads, int head_dim, int half,
+                          bool interleaved) {
   x = x + blockIdx.x * token_stride;
   cos = cos + int64_t{blockIdx.x} * half;
   sin = sin + int64_t{blockIdx.x} * half;
@@ -25,8 +25,8 @@ KT_KERNEL void RopeKernel(GlobalPointer<T> x, int64_t token_stride, GlobalPointe
 
 template <typename T>
 absl::Status LaunchRope(const RopeArgs& a, cudaStream_t stream) {
-  return Launch("rope", a.tokens, kThreads, stream, RopeKernel<T>, static_cast<T*>(a.x), a.token_stride, a.cos, a.sin, a.heads, a.head_dim,
-                a.rotary_dim / 2, a.interleaved);
+  return Launch("rope", a.tokens, kThreads, stream, RopeKernel<T>, static_cast<T*>(a.x),
+                a.token_stride, a.cos, a.sin, a.heads, a.head_dim, a.rotary_dim / 2, a.interleaved);
 }
 
 }  // namespace

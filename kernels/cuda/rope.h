@@ -9,7 +9,8 @@
 
 namespace kt::cuda {
 
-// kernels/cpu/rope/rope.h on the device: the same arguments, all pointers to device memory. One block per token.
+// kernels/cpu/rope/rope.h on the device: the same arguments, all pointers to device memory. One
+// block per token.
 absl::Status ApplyRope(const RopeArgs& args, cudaStream_t stream);
 
 }  // namespace kt::cuda

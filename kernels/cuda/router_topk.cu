@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One warp routes one token. Lane l owns the experts l, l + 32, ...; the steps are those of kernels/cpu/router/router_topk.cc.
-#include "kernels/cuda/router_topk.h"
-
+// One warp routes one token. Lane l owns the experts l, l + 32, ...; the steps are those of
+// kernels/cpu/router/router_topk.cc.
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/router_topk.h"
 
 namespace kt::cuda {
 namespace {
@@ -29,21 +29,25 @@ KT_DEVICE inline bool Better(Candidate a, Candidate b) {
 }
 KT_DEVICE inline Candidate WarpBest(Candidate best) {
   for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
-    const Candidate other = {__shfl_xor_sync(kFullWarp, best.value, distance), __shfl_xor_sync(kFullWarp, best.id, distance)};
+    const Candidate other = {__shfl_xor_sync(kFullWarp, best.value, distance),
+                             __shfl_xor_sync(kFullWarp, best.id, distance)};
     if (Better(other, best)) best = other;
   }
   return best;
 }
 
-KT_DEVICE inline void Scores(GlobalPointer<const float> logits, const RouterShape& shape, SharedArray<float, kRouterExpertsMax> score) {
+KT_DEVICE inline void Scores(GlobalPointer<const float> logits, const RouterShape& shape,
+                             SharedArray<float, kRouterExpertsMax> score) {
   const int lane = threadIdx.x;
   if (shape.sigmoid) {
-    for (int e = lane; e < shape.experts; e += kWarpThreads) score[e] = 1.0f / (1.0f + expf(-logits[e]));
+    for (int e = lane; e < shape.experts; e += kWarpThreads)
+      score[e] = 1.0f / (1.0f + expf(-logits[e]));
     return;
   }
   float max = MinusInfinity();
   for (int e = lane; e < shape.experts; e += kWarpThreads) max = fmaxf(max, logits[e]);
-  for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) max = fmaxf(max, __shfl_xor_sync(kFullWarp, max, distance));
+  for (int distance = kWarpThreads / 2; distance > 0; distance /= 2)
+    max = fmaxf(max, __shfl_xor_sync(kFullWarp, max, distance));
   float sum = 0;
   for (int e = lane; e < shape.experts; e += kWarpThreads) {
     const float weight = expf(logits[e] - max);
@@ -55,7 +59,8 @@ KT_DEVICE inline void Scores(GlobalPointer<const float> logits, const RouterShap
 }
 
 // Lane g scores group g; then each lane drops its experts of groups that are out.
-KT_DEVICE inline void DropGroups(const RouterShape& shape, SharedArray<float, kRouterExpertsMax> choice) {
+KT_DEVICE inline void DropGroups(const RouterShape& shape,
+                                 SharedArray<float, kRouterExpertsMax> choice) {
   const int lane = threadIdx.x, size = shape.experts / shape.groups;
   __syncwarp();
   Candidate mine = {0, -1};
@@ -84,8 +89,10 @@ KT_DEVICE inline void DropGroups(const RouterShape& shape, SharedArray<float, kR
   }
 }
 
-KT_KERNEL void RouterTopkKernel(GlobalPointer<const float> logits, GlobalPointer<const float> correction_bias, GlobalPointer<int32_t> ids,
-                                GlobalPointer<float> weights, RouterShape shape) {
+KT_KERNEL void RouterTopkKernel(GlobalPointer<const float> logits,
+                                GlobalPointer<const float> correction_bias,
+                                GlobalPointer<int32_t> ids, GlobalPointer<float> weights,
+                                RouterShape shape) {
   KT_SHARED(float, score, kRouterExpertsMax);
   KT_SHARED(float, choice, kRouterExpertsMax);
   const int lane = threadIdx.x;
@@ -118,7 +125,8 @@ KT_KERNEL void RouterTopkKernel(GlobalPointer<const float> logits, GlobalPointer
   chosen.value = s == s ? s : MinusInfinity();
   int rank = 0;
   for (int i = 0; i < shape.top_k; ++i) {
-    const Candidate other = {__shfl_sync(kFullWarp, chosen.value, i), __shfl_sync(kFullWarp, chosen.id, i)};
+    const Candidate other = {__shfl_sync(kFullWarp, chosen.value, i),
+                             __shfl_sync(kFullWarp, chosen.id, i)};
     rank += Better(other, chosen) ? 1 : 0;
   }
   float sum = 0;
@@ -139,15 +147,19 @@ KT_KERNEL void RouterTopkKernel(GlobalPointer<const float> logits, GlobalPointer
 
 absl::Status RouterTopk(const RouterTopkArgs& a, cudaStream_t stream) {
   if (a.tokens == 0) return absl::OkStatus();
-  if (a.experts < 1 || a.experts > kRouterExpertsMax) return absl::InvalidArgumentError("router_topk: experts is outside [1, 1024]");
+  if (a.experts < 1 || a.experts > kRouterExpertsMax)
+    return absl::InvalidArgumentError("router_topk: experts is outside [1, 1024]");
   if (a.top_k < 1 || a.top_k > kRouterLanes || a.top_k > a.experts) {
     return absl::InvalidArgumentError("router_topk: top_k is outside [1, min(32, experts)]");
   }
   if (a.groups < 1 || a.groups > kRouterLanes || a.experts % a.groups != 0) {
-    return absl::InvalidArgumentError("router_topk: groups is outside [1, 32] or does not divide experts");
+    return absl::InvalidArgumentError(
+        "router_topk: groups is outside [1, 32] or does not divide experts");
   }
-  const RouterShape shape = {a.logits_stride, a.experts, a.top_k, a.groups, a.topk_groups, a.sigmoid, a.normalize, a.scaling_factor};
-  return Launch("router_topk", a.tokens, kWarpThreads, stream, RouterTopkKernel, a.logits, a.correction_bias, a.ids, a.weights, shape);
+  const RouterShape shape = {a.logits_stride, a.experts, a.top_k,     a.groups,
+                             a.topk_groups,   a.sigmoid, a.normalize, a.scaling_factor};
+  return Launch("router_topk", a.tokens, kWarpThreads, stream, RouterTopkKernel, a.logits,
+                a.correction_bias, a.ids, a.weights, shape);
 }
 
 }  // namespace kt::cuda

@@ -9,8 +9,9 @@
 
 namespace kt::cuda {
 
-// kernels/cpu/router/router.h on the device: the same arguments, all pointers to device memory. One warp per token.
-// Limits beside the host's: top_k and groups at most kRouterLanes. InvalidArgument names what is out of range.
+// kernels/cpu/router/router.h on the device: the same arguments, all pointers to device memory. One
+// warp per token. Limits beside the host's: top_k and groups at most kRouterLanes. InvalidArgument
+// names what is out of range.
 constexpr int kRouterLanes = 32;
 absl::Status RouterTopk(const RouterTopkArgs& args, cudaStream_t stream);
 

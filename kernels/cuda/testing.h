@@ -12,7 +12,9 @@ namespace kt::cuda {
 
 class TestStream {
  public:
-  TestStream() { EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess); }
+  TestStream() {
+    EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
+  }
   ~TestStream() { cudaStreamDestroy(stream_); }
   TestStream(const TestStream&) = delete;
   TestStream& operator=(const TestStream&) = delete;
@@ -26,13 +28,15 @@ class TestStream {
 // `bytes` of device memory, exactly, so that the shim sees every step outside.
 class DeviceBytes {
  public:
-  DeviceBytes(const TestStream& stream, const void* data, size_t bytes) : stream_(stream), bytes_(bytes) {
+  DeviceBytes(const TestStream& stream, const void* data, size_t bytes)
+      : stream_(stream), bytes_(bytes) {
     EXPECT_EQ(cudaMalloc(&data_, bytes), cudaSuccess);
     EXPECT_EQ(cudaMemcpyAsync(data_, data, bytes, cudaMemcpyHostToDevice, stream), cudaSuccess);
     EXPECT_EQ(stream.Wait(), cudaSuccess);
   }
   template <typename T>
-  DeviceBytes(const TestStream& stream, const std::vector<T>& values) : DeviceBytes(stream, values.data(), values.size() * sizeof(T)) {}
+  DeviceBytes(const TestStream& stream, const std::vector<T>& values)
+      : DeviceBytes(stream, values.data(), values.size() * sizeof(T)) {}
   ~DeviceBytes() { cudaFree(data_); }
   DeviceBytes(const DeviceBytes&) = delete;
   DeviceBytes& operator=(const DeviceBytes&) = delete;

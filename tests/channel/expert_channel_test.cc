@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One conformance suite for both transports of the expert channel: real client and server sides, the expert function replaced by one
-// whose results can be predicted.
+// One conformance suite for both transports of the expert channel: real client and server sides,
+// the expert function replaced by one whose results can be predicted.
 #include "gpu_worker/expert_client/expert_channel.h"
 
 #include <fcntl.h>
@@ -20,9 +20,14 @@ namespace kt {
 namespace {
 
 constexpr int kWorkers = 2, kTokens = 7, kHidden = 40, kTopK = 3;
-constexpr RingShape kShape{.workers = kWorkers, .tokens_max = kTokens, .hidden = kHidden, .top_k = kTopK, .activation_bytes = 4};
+constexpr RingShape kShape{.workers = kWorkers,
+                           .tokens_max = kTokens,
+                           .hidden = kHidden,
+                           .top_k = kTopK,
+                           .activation_bytes = 4};
 
-// results[t][h] = rows[t][h] * sum over slots of weight * (id + 1), times the worker's number; ids of -1 count nothing.
+// results[t][h] = rows[t][h] * sum over slots of weight * (id + 1), times the worker's number; ids
+// of -1 count nothing.
 absl::Status FakeExperts(int worker, const ExpertTask& task) {
   if (task.layer == 13) return InvalidArgument("layer 13 has no experts");
   for (int t = 0; t < task.tokens; ++t) {
@@ -32,7 +37,8 @@ absl::Status FakeExperts(int worker, const ExpertTask& task) {
       if (id >= 0) factor += task.weights[t * kTopK + k] * static_cast<float>(id + 1);
     }
     for (int h = 0; h < kHidden; ++h) {
-      task.results[t * kHidden + h] = static_cast<const float*>(task.rows)[t * kHidden + h] * factor * static_cast<float>(worker + 1);
+      task.results[t * kHidden + h] = static_cast<const float*>(task.rows)[t * kHidden + h] *
+                                      factor * static_cast<float>(worker + 1);
     }
   }
   return absl::OkStatus();
@@ -51,7 +57,8 @@ class ExpertChannelTest : public ::testing::TestWithParam<std::string> {
         request.mutable_ring()->set_bytes(RingBytes(kShape));
         proto::AttachRingReply reply;
         grpc::ClientContext context;
-        auto stub = proto::CpuExpertWorker::NewStub(InternalChannel(targets_[static_cast<size_t>(w)]));
+        auto stub =
+            proto::CpuExpertWorker::NewStub(InternalChannel(targets_[static_cast<size_t>(w)]));
         grpc::Status status = stub->AttachRing(&context, request, &reply);
         EXPECT_TRUE(status.ok()) << status.error_message();
       }
@@ -67,7 +74,9 @@ class ExpertChannelTest : public ::testing::TestWithParam<std::string> {
     rmdir(dir_.c_str());
   }
 
-  Segment Mapping() { return Segment::FromFd(fcntl(segment_.fd(), F_DUPFD_CLOEXEC, 0), RingBytes(kShape)).value(); }
+  Segment Mapping() {
+    return Segment::FromFd(fcntl(segment_.fd(), F_DUPFD_CLOEXEC, 0), RingBytes(kShape)).value();
+  }
 
   void StartWorker(int w) {
     targets_.push_back("unix:" + dir_ + "/" + std::to_string(w));
@@ -84,7 +93,8 @@ class ExpertChannelTest : public ::testing::TestWithParam<std::string> {
   ExpertTicket Submit(int layer, int tokens, int seed) {
     ExpertChannel::Buffers b = channel_->Next();
     std::mt19937 rng(static_cast<unsigned>(seed));
-    for (int i = 0; i < tokens * kHidden; ++i) static_cast<float*>(b.rows)[i] = static_cast<float>(rng() % 1000) / 64;
+    for (int i = 0; i < tokens * kHidden; ++i)
+      static_cast<float*>(b.rows)[i] = static_cast<float>(rng() % 1000) / 64;
     for (int i = 0; i < tokens * kTopK; ++i) {
       b.ids[i] = static_cast<int>(rng() % 9) - 1;
       b.weights[i] = static_cast<float>(rng() % 16) / 16;
@@ -95,7 +105,8 @@ class ExpertChannelTest : public ::testing::TestWithParam<std::string> {
   }
 
   void ExpectResults(ExpertTicket ticket, int tokens, int seed) {
-    std::vector<float> rows(static_cast<size_t>(tokens * kHidden)), weights(static_cast<size_t>(tokens * kTopK)), want(rows.size());
+    std::vector<float> rows(static_cast<size_t>(tokens * kHidden)),
+        weights(static_cast<size_t>(tokens * kTopK)), want(rows.size());
     std::vector<int32_t> ids(weights.size());
     std::mt19937 rng(static_cast<unsigned>(seed));
     for (float& x : rows) x = static_cast<float>(rng() % 1000) / 64;
@@ -104,8 +115,10 @@ class ExpertChannelTest : public ::testing::TestWithParam<std::string> {
       weights[i] = static_cast<float>(rng() % 16) / 16;
     }
     for (int w = 0; w < kWorkers; ++w) {
-      ASSERT_TRUE(FakeExperts(w, {0, tokens, rows.data(), ids.data(), weights.data(), want.data()}).ok());
-      for (size_t i = 0; i < want.size(); ++i) ASSERT_EQ(channel_->partial(w, ticket)[i], want[i]) << "worker " << w << " value " << i;
+      ASSERT_TRUE(
+          FakeExperts(w, {0, tokens, rows.data(), ids.data(), weights.data(), want.data()}).ok());
+      for (size_t i = 0; i < want.size(); ++i)
+        ASSERT_EQ(channel_->partial(w, ticket)[i], want[i]) << "worker " << w << " value " << i;
     }
   }
 
@@ -155,7 +168,8 @@ TEST_P(ExpertChannelTest, ASilentWorkerEndsInADeadlineAndAnAbortReleasesTheWaite
   hold_.Notify();
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, ExpertChannelTest, ::testing::Values("ring", "grpc"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Transports, ExpertChannelTest, ::testing::Values("ring", "grpc"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace kt

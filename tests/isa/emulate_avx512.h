@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Included ahead of an AVX-512 file (-include), this replaces its intrinsics by SIMDe's portable ones: the file's logic then runs on
-// any CPU with AVX2.
+// Included ahead of an AVX-512 file (-include), this replaces its intrinsics by SIMDe's portable
+// ones: the file's logic then runs on any CPU with AVX2.
 #ifndef KT_TESTS_ISA_EMULATE_AVX512_H_
 #define KT_TESTS_ISA_EMULATE_AVX512_H_
 
@@ -8,6 +8,7 @@
 #include <simde/x86/avx512.h>
 
 // Absent from SIMDe 0.7.4.
-#define _mm512_maskz_slli_epi32(mask, a, count) simde_mm512_maskz_mov_epi32(mask, simde_mm512_slli_epi32(a, count))
+#define _mm512_maskz_slli_epi32(mask, a, count) \
+  simde_mm512_maskz_mov_epi32(mask, simde_mm512_slli_epi32(a, count))
 
 #endif  // KT_TESTS_ISA_EMULATE_AVX512_H_

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled with AVX2 although its name states no instruction set: what check_registers.py must refuse.
+// Compiled with AVX2 although its name states no instruction set: what check_registers.py must
+// refuse.
 namespace kt {
 
 void Leak(float* x) {

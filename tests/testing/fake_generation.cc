@@ -11,7 +11,9 @@ namespace {
 constexpr std::string_view kEndText = "<|end|>";
 
 // Invalid bytes become U+FFFD.
-std::string ValidUtf8(const std::string& bytes) { return ParseJson(DumpJson(Json(bytes)))->get<std::string>(); }
+std::string ValidUtf8(const std::string& bytes) {
+  return ParseJson(DumpJson(Json(bytes)))->get<std::string>();
+}
 
 // Length of the longest prefix of `text` that ends with a whole character.
 size_t WholeCharacters(std::string_view text) {
@@ -55,16 +57,21 @@ std::string FakeTokenizer::TokenBytes(int32_t id) const {
 
 std::optional<int32_t> FakeTokenizer::TokenId(std::string_view token) const {
   if (token == kEndText) return kEnd;
-  return token.size() == 1 ? std::optional<int32_t>(static_cast<unsigned char>(token[0])) : std::nullopt;
+  return token.size() == 1 ? std::optional<int32_t>(static_cast<unsigned char>(token[0]))
+                           : std::nullopt;
 }
 
 absl::StatusOr<std::string> FakeRenderer::Render(const Json& variables) {
-  if (variables.contains("raise")) return InvalidArgument("template: {}", variables["raise"].get<std::string>());
-  if (variables.contains("loop")) return DeadlineExceeded("template: rendering took longer than 5000 ms");
-  if (variables.contains("allocate")) return ResourceExhausted("template: rendering needs more than 512 MiB");
+  if (variables.contains("raise"))
+    return InvalidArgument("template: {}", variables["raise"].get<std::string>());
+  if (variables.contains("loop"))
+    return DeadlineExceeded("template: rendering took longer than 5000 ms");
+  if (variables.contains("allocate"))
+    return ResourceExhausted("template: rendering needs more than 512 MiB");
   std::string text;
   for (const Json& message : variables["messages"]) {
-    text += fmt::format("[{}]{}", message["role"].get<std::string>(), message["content"].get<std::string>());
+    text += fmt::format("[{}]{}", message["role"].get<std::string>(),
+                        message["content"].get<std::string>());
   }
   return text;
 }
@@ -72,7 +79,10 @@ absl::StatusOr<std::string> FakeRenderer::Render(const Json& variables) {
 Json FakeStatus::Health() const {
   Json reasons = Json::array();
   if (!ready) reasons.push_back("weights are being read");
-  return {{"state", ready ? "ready" : "starting"}, {"progress", ready ? 1.0 : 0.5}, {"reasons", reasons}, {"warnings", {"two workers on one node"}}};
+  return {{"state", ready ? "ready" : "starting"},
+          {"progress", ready ? 1.0 : 0.5},
+          {"reasons", reasons},
+          {"warnings", {"two workers on one node"}}};
 }
 
 FakeGenerator::FakeGenerator(const Tokenizer* tokenizer, const Options& options)
@@ -87,10 +97,12 @@ FakeGenerator::~FakeGenerator() {
   thread_.join();
 }
 
-absl::Status FakeGenerator::Submit(GenerationRequest request, std::shared_ptr<GenerationSink> sink) {
+absl::Status FakeGenerator::Submit(GenerationRequest request,
+                                   std::shared_ptr<GenerationSink> sink) {
   {
     std::lock_guard lock(mutex_);
-    if (static_cast<int>(running_.size()) >= options_.queue_max) return ResourceExhausted("the queue is full: {} requests wait", running_.size());
+    if (static_cast<int>(running_.size()) >= options_.queue_max)
+      return ResourceExhausted("the queue is full: {} requests wait", running_.size());
     last_request_ = request;
     Running running;
     running.choices.resize(static_cast<size_t>(request.n));
@@ -146,8 +158,9 @@ GenerationRequest FakeGenerator::last_request() const {
 
 bool FakeGenerator::WaitFor(int live, int cancelled) const {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::seconds(10),
-                           [&] { return static_cast<int>(running_.size()) == live && cancelled_ == cancelled; });
+  return changed_.wait_for(lock, std::chrono::seconds(10), [&] {
+    return static_cast<int>(running_.size()) == live && cancelled_ == cancelled;
+  });
 }
 
 void FakeGenerator::Loop() {
@@ -184,7 +197,9 @@ bool FakeGenerator::Step(Running& running) {
     }
     event = NextToken(running, c, choice);
     if (running.first && request.prompt_logprobs) {
-      for (size_t i = 1; i < request.prompt_ids.size(); ++i) event.prompt_logprobs.push_back({request.prompt_ids[i], -0.25f, {{request.prompt_ids[i], -0.25f}}});
+      for (size_t i = 1; i < request.prompt_ids.size(); ++i)
+        event.prompt_logprobs.push_back(
+            {request.prompt_ids[i], -0.25f, {{request.prompt_ids[i], -0.25f}}});
     }
     running.first = false;
     choice.finished = event.finish_reason != FinishReason::kNone;
@@ -202,19 +217,22 @@ GenerationEvent FakeGenerator::NextToken(const Running& running, int index, Choi
     event.finish_reason = FinishReason::kLength;
     return event;
   }
-  const int32_t id = request.prompt_ids[static_cast<size_t>(choice.tokens + index) % request.prompt_ids.size()];
+  const int32_t id =
+      request.prompt_ids[static_cast<size_t>(choice.tokens + index) % request.prompt_ids.size()];
   ++choice.tokens;
   event.token_ids = {id};
   if (request.logprobs) {
     TokenLogprob logprob{id, -0.5f, {}};
-    for (int k = 0; k < request.top_logprobs; ++k) logprob.top.emplace_back((id + k) % 256, -0.5f - static_cast<float>(k));
+    for (int k = 0; k < request.top_logprobs; ++k)
+      logprob.top.emplace_back((id + k) % 256, -0.5f - static_cast<float>(k));
     event.logprobs.push_back(std::move(logprob));
   }
   if (id == FakeTokenizer::kEnd && !request.ignore_eos) {
     event.finish_reason = FinishReason::kStop;
     event.matched_token = id;
   } else {
-    if (!(request.skip_special_tokens && tokenizer_->IsSpecial(id))) choice.text += tokenizer_->TokenBytes(id);
+    if (!(request.skip_special_tokens && tokenizer_->IsSpecial(id)))
+      choice.text += tokenizer_->TokenBytes(id);
     if (choice.tokens >= request.max_new_tokens) event.finish_reason = FinishReason::kLength;
   }
   size_t held_back = 0;
@@ -229,9 +247,11 @@ GenerationEvent FakeGenerator::NextToken(const Running& running, int index, Choi
   size_t end = choice.text.size();
   if (event.finish_reason == FinishReason::kNone) {
     end = std::max(choice.sent, end - std::min(end, held_back));
-    end = choice.sent + WholeCharacters(std::string_view(choice.text).substr(choice.sent, end - choice.sent));
+    end = choice.sent +
+          WholeCharacters(std::string_view(choice.text).substr(choice.sent, end - choice.sent));
   }
-  event.text = ValidUtf8(choice.text.substr(std::min(choice.sent, choice.text.size()), end - choice.sent));
+  event.text =
+      ValidUtf8(choice.text.substr(std::min(choice.sent, choice.text.size()), end - choice.sent));
   choice.sent = end;
   return event;
 }

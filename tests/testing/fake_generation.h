@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stand-ins for the model behind the API: a tokenizer of bytes, a plain template, and a generator that says the prompt again.
+// Stand-ins for the model behind the API: a tokenizer of bytes, a plain template, and a generator
+// that says the prompt again.
 #ifndef KT_TESTS_TESTING_FAKE_GENERATION_H_
 #define KT_TESTS_TESTING_FAKE_GENERATION_H_
 
@@ -31,7 +32,8 @@ class FakeTokenizer : public Tokenizer {
   std::optional<int32_t> TokenId(std::string_view token) const override;
 };
 
-// "[role]content" for each message. Variables "raise", "loop" and "allocate" fail as a bad template does; "role_suffix" shows.
+// "[role]content" for each message. Variables "raise", "loop" and "allocate" fail as a bad template
+// does; "role_suffix" shows.
 class FakeRenderer : public PromptRenderer {
  public:
   absl::StatusOr<std::string> Render(const Json& variables) override;
@@ -46,13 +48,14 @@ class FakeStatus : public api::RuntimeStatus {
   std::atomic<bool> ready = true;
 };
 
-// Token i of choice c is prompt token (i + c) modulo the prompt's length, one a step; <|end|> ends an answer.
+// Token i of choice c is prompt token (i + c) modulo the prompt's length, one a step; <|end|> ends
+// an answer.
 class FakeGenerator : public Generator {
  public:
   struct Options {
     std::chrono::microseconds step{0};  // at least this long
     int queue_max = 1 << 20;
-    int fail_after_tokens = -1;         // then the request fails with Internal
+    int fail_after_tokens = -1;  // then the request fails with Internal
   };
   FakeGenerator(const Tokenizer* tokenizer, const Options& options);
   ~FakeGenerator() override;
@@ -60,9 +63,9 @@ class FakeGenerator : public Generator {
   absl::Status Submit(GenerationRequest request, std::shared_ptr<GenerationSink> sink) override;
   void Cancel(const std::string& request_id) override;
 
-  void Hold(bool hold);    // accepted requests wait, as in a full queue
-  int live() const;        // requests accepted and neither finished nor cancelled
-  int cancelled() const;   // requests cancelled while live
+  void Hold(bool hold);   // accepted requests wait, as in a full queue
+  int live() const;       // requests accepted and neither finished nor cancelled
+  int cancelled() const;  // requests cancelled while live
   int64_t steps() const;
   // Waits until live() and cancelled() are these, at most 10 s.
   bool WaitFor(int live, int cancelled) const;
@@ -70,8 +73,8 @@ class FakeGenerator : public Generator {
 
  private:
   struct Choice {
-    std::string text;      // all of it
-    size_t sent = 0;       // bytes of text
+    std::string text;  // all of it
+    size_t sent = 0;   // bytes of text
     int tokens = 0;
     bool finished = false;
   };

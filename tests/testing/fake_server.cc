@@ -38,7 +38,9 @@ int main(int argc, char** argv) {
   kt::testing::FakeStatus status;
   kt::testing::FakeGenerator generator(&tokenizer, {.step = std::chrono::microseconds(step_us)});
   kt::metrics::Metrics metrics("fake");
-  kt::api::GenerationService service({.name = "fake", .context_length = context_length, .vocab_size = tokenizer.vocab_size(),
+  kt::api::GenerationService service({.name = "fake",
+                                      .context_length = context_length,
+                                      .vocab_size = tokenizer.vocab_size(),
                                       .created = std::time(nullptr)},
                                      {}, &tokenizer, &renderer, &generator, &status, &metrics, {});
   kt::api::OpenAiService openai(&service);
@@ -50,7 +52,8 @@ int main(int argc, char** argv) {
   }
   std::unique_ptr<kt::grpc_api::GrpcServer> grpc;
   if (!grpc_address.empty()) {
-    auto started = kt::grpc_api::GrpcServer::Start({.addresses = {grpc_address}, .api_key = api_key}, &service);
+    auto started = kt::grpc_api::GrpcServer::Start(
+        {.addresses = {grpc_address}, .api_key = api_key}, &service);
     if (!started.ok()) {
       std::fprintf(stderr, "%s\n", kt::Message(started.status()).c_str());
       return 1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a fuzz target without libFuzzer: every corpus file, then seeded mutations of each (bit flips, cuts, repeats, splices).
+// Runs a fuzz target without libFuzzer: every corpus file, then seeded mutations of each (bit
+// flips, cuts, repeats, splices).
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -31,14 +32,16 @@ Bytes Mutate(Bytes x, const Bytes& other, std::mt19937_64& rng) {
       case 3: {
         if (n == 0) break;
         size_t from = rng() % n, count = 1 + rng() % std::min<size_t>(64, n - from);
-        Bytes part(x.begin() + static_cast<long>(from), x.begin() + static_cast<long>(from + count));
+        Bytes part(x.begin() + static_cast<long>(from),
+                   x.begin() + static_cast<long>(from + count));
         x.insert(x.begin() + static_cast<long>(rng() % n), part.begin(), part.end());
         break;
       }
       default:
         if (!other.empty()) {
           size_t cut = rng() % other.size();
-          x.insert(x.begin() + static_cast<long>(n == 0 ? 0 : rng() % n), other.begin() + static_cast<long>(cut), other.end());
+          x.insert(x.begin() + static_cast<long>(n == 0 ? 0 : rng() % n),
+                   other.begin() + static_cast<long>(cut), other.end());
         }
     }
     if (x.size() > (1u << 20)) x.resize(1u << 20);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// tokenizer_golden_check GOLDEN.json VOCABULARY STRINGS.json: compares the ids, the decoded text and the stream deltas of one golden file
-// with what the tokenizer gives. Prints the differences; exit code 0: none.
+// tokenizer_golden_check GOLDEN.json VOCABULARY STRINGS.json: compares the ids, the decoded text
+// and the stream deltas of one golden file with what the tokenizer gives. Prints the differences;
+// exit code 0: none.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -14,8 +15,10 @@
 namespace kt {
 namespace {
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> LoadVocabulary(const Json& golden, const std::string& path) {
-  if (golden["kind"] == "tokenizer.json" || std::filesystem::is_directory(path)) return Tokenizer::Load(path);
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadVocabulary(const Json& golden,
+                                                          const std::string& path) {
+  if (golden["kind"] == "tokenizer.json" || std::filesystem::is_directory(path))
+    return Tokenizer::Load(path);
   return LoadTiktoken(path, golden["pattern"].get<std::string>(), [&](int32_t) {
     const Json not_special = golden.value("added_but_not_special", Json::array());
     std::vector<AddedToken> added;
@@ -38,7 +41,8 @@ class Checker {
     auto golden_ids = item["ids"].get<std::vector<int32_t>>();
     Expect(name + " decoded", item.value("decoded", text), tokenizer_.Decode(golden_ids, false));
     if (item.contains("decoded_skip_special")) {
-      Expect(name + " decoded_skip_special", item["decoded_skip_special"], tokenizer_.Decode(golden_ids, true));
+      Expect(name + " decoded_skip_special", item["decoded_skip_special"],
+             tokenizer_.Decode(golden_ids, true));
     }
   }
 
@@ -58,23 +62,27 @@ class Checker {
     ++checks_;
     if (expected == got) return;
     ++failures_;
-    std::printf("%s\n  expected %s\n  got      %s\n", what.c_str(), DumpJson(expected).c_str(), DumpJson(got).c_str());
+    std::printf("%s\n  expected %s\n  got      %s\n", what.c_str(), DumpJson(expected).c_str(),
+                DumpJson(got).c_str());
   }
 
   const Tokenizer& tokenizer_;
   int checks_ = 0, failures_ = 0;
 };
 
-absl::StatusOr<int> Run(const std::string& golden_path, const std::string& vocabulary_path, const std::string& strings_path) {
+absl::StatusOr<int> Run(const std::string& golden_path, const std::string& vocabulary_path,
+                        const std::string& strings_path) {
   KT_ASSIGN_OR_RETURN(Json golden, ReadJsonFile(golden_path));
   KT_ASSIGN_OR_RETURN(Json strings, ReadJsonFile(strings_path));
   KT_ASSIGN_OR_RETURN(auto tokenizer, LoadVocabulary(golden, vocabulary_path));
   std::map<std::string, std::string> text_by_name;
   for (const Json& item : strings) text_by_name[item["name"]] = item["text"];
   Checker checker(*tokenizer);
-  for (const Json& item : golden["cases"]) checker.CheckCase(item, item.value("text", text_by_name[item["name"]]));
+  for (const Json& item : golden["cases"])
+    checker.CheckCase(item, item.value("text", text_by_name[item["name"]]));
   for (const Json& item : golden["streams"]) {
-    if (item.contains("ids")) checker.CheckStream(item);  // absent: the vocabulary lacks a token for one of the bytes
+    if (item.contains("ids"))
+      checker.CheckStream(item);  // absent: the vocabulary lacks a token for one of the bytes
   }
   std::printf("%d checks, %d differences\n", checker.checks(), checker.failures());
   return checker.failures();

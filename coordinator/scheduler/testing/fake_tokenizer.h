@@ -11,7 +11,8 @@
 
 namespace kt::testing {
 
-// 32 tokens that overlap in many ways, among them the two bytes of an e with acute accent. Token 0 is special and ends the output.
+// 32 tokens that overlap in many ways, among them the two bytes of an e with acute accent. Token 0
+// is special and ends the output.
 class FakeTokenizer final : public Tokenizer {
  public:
   static constexpr int kVocab = 32;
@@ -33,7 +34,9 @@ class FakeTokenizer final : public Tokenizer {
     for (int32_t id : ids) text += decoder.Push(id);
     return text + decoder.Flush();
   }
-  std::string TokenBytes(int32_t id) const override { return id < 0 || id >= kVocab ? "" : kTokens[id]; }
+  std::string TokenBytes(int32_t id) const override {
+    return id < 0 || id >= kVocab ? "" : kTokens[id];
+  }
   int32_t vocab_size() const override { return kVocab; }
   bool IsSpecial(int32_t id) const override { return id == kEos; }
   std::optional<int32_t> TokenId(std::string_view token) const override {
@@ -44,8 +47,9 @@ class FakeTokenizer final : public Tokenizer {
 
  private:
   static constexpr std::array<const char*, kVocab> kTokens = {
-      "</s>", "a",  "b",  "c",   "ab",   "ba",   "abc",      "ca", "bb", "aab", "cab", "d",    "e",  "f",  "de", "ef",
-      "def",  " ",  "\n", "a b", "c\na", "\xC3", "\xA9", "\xC3\xA9", "g",  "h",   "gh",  "hg", "ggh", "x",  "y",  "z"};
+      "</s>", "a",        "b", "c",  "ab", "ba",  "abc", "ca", "bb",  "aab",  "cab",
+      "d",    "e",        "f", "de", "ef", "def", " ",   "\n", "a b", "c\na", "\xC3",
+      "\xA9", "\xC3\xA9", "g", "h",  "gh", "hg",  "ggh", "x",  "y",   "z"};
 };
 
 }  // namespace kt::testing

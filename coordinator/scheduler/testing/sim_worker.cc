@@ -13,8 +13,11 @@
 namespace kt::testing {
 namespace {
 
-// The model: what a position leaves in the cache, how positions fold into a state, what is sampled from a state.
-uint64_t CacheEntry(int32_t token, int position) { return SplitMix64((uint64_t(position) << 32) + token); }
+// The model: what a position leaves in the cache, how positions fold into a state, what is sampled
+// from a state.
+uint64_t CacheEntry(int32_t token, int position) {
+  return SplitMix64((uint64_t(position) << 32) + token);
+}
 uint64_t Fold(uint64_t state, uint64_t entry) { return SplitMix64(state ^ entry); }
 float Logit(uint64_t state) { return static_cast<float>(state % 1000); }
 
@@ -34,12 +37,15 @@ void ToProto(const TokenLogprob& in, proto::TokenLogprob* out) {
 }
 
 int32_t Sample(uint64_t state, const proto::Sampling& s) {
-  uint64_t draw = SplitMix64(state + SplitMix64(s.seed() + SplitMix64((uint64_t{s.choice()} << 32) + s.position())));
-  draw += std::bit_cast<uint32_t>(s.temperature()) + 3 * std::bit_cast<uint32_t>(s.top_p()) + s.top_k();
+  uint64_t draw = SplitMix64(
+      state + SplitMix64(s.seed() + SplitMix64((uint64_t{s.choice()} << 32) + s.position())));
+  draw +=
+      std::bit_cast<uint32_t>(s.temperature()) + 3 * std::bit_cast<uint32_t>(s.top_p()) + s.top_k();
   for (const proto::TokenCount& c : s.counts()) {
     draw += SplitMix64((uint64_t(c.token_id()) << 32) + 2 * c.in_output() + c.in_prompt());
   }
-  for (const proto::LogitBias& b : s.logit_bias()) draw += SplitMix64(b.token_id() + std::bit_cast<uint32_t>(b.bias()));
+  for (const proto::LogitBias& b : s.logit_bias())
+    draw += SplitMix64(b.token_id() + std::bit_cast<uint32_t>(b.bias()));
   int32_t token;
   do {
     draw = SplitMix64(draw);
@@ -51,7 +57,9 @@ int32_t Sample(uint64_t state, const proto::Sampling& s) {
 }  // namespace
 
 SimWorker::SimWorker(int kv_blocks, int block_tokens, int step_tokens_max)
-    : kv_blocks_(kv_blocks), block_tokens_(block_tokens), step_tokens_max_(step_tokens_max),
+    : kv_blocks_(kv_blocks),
+      block_tokens_(block_tokens),
+      step_tokens_max_(step_tokens_max),
       cache_(size_t(kv_blocks) * block_tokens, 0xbad) {}
 
 bool SimWorker::CheckTables(const proto::StepPlan& plan) {
@@ -64,7 +72,8 @@ bool SimWorker::CheckTables(const proto::StepPlan& plan) {
   last_step_id_ = plan.step_id();
   if (plan.sequences().empty()) breach("no sequences");
   for (const proto::BlockCopy& copy : plan.copies()) {
-    if (!in_range(copy.source()) || !in_range(copy.target()) || copy.source() == copy.target()) breach("bad copy");
+    if (!in_range(copy.source()) || !in_range(copy.target()) || copy.source() == copy.target())
+      breach("bad copy");
   }
   int tokens = 0;
   std::map<int32_t, int> holders;
@@ -74,17 +83,21 @@ bool SimWorker::CheckTables(const proto::StepPlan& plan) {
     if (!ids.insert(s.sequence_id()).second) breach("a sequence twice");
     if (s.token_ids().empty()) breach("no tokens");
     const int end = s.start_position() + s.token_ids_size();
-    if (s.block_table_size() != (end + block_tokens_ - 1) / block_tokens_) breach("table does not end with the tokens");
-    if (!s.target_ids().empty() && s.target_ids_size() != s.token_ids_size()) breach("targets of another length");
+    if (s.block_table_size() != (end + block_tokens_ - 1) / block_tokens_)
+      breach("table does not end with the tokens");
+    if (!s.target_ids().empty() && s.target_ids_size() != s.token_ids_size())
+      breach("targets of another length");
     for (int32_t block : s.block_table()) {
       if (!in_range(block)) breach("block out of range");
       ++holders[block];
     }
   }
-  if (tokens > step_tokens_max_) breach(fmt::format("{} tokens, limit {}", tokens, step_tokens_max_));
+  if (tokens > step_tokens_max_)
+    breach(fmt::format("{} tokens, limit {}", tokens, step_tokens_max_));
   for (const proto::SequenceStep& s : plan.sequences()) {
     for (int i = s.start_position() / block_tokens_; i < s.block_table_size(); ++i) {
-      if (holders[s.block_table(i)] > 1) breach(fmt::format("block {} is written and is in two tables", s.block_table(i)));
+      if (holders[s.block_table(i)] > 1)
+        breach(fmt::format("block {} is written and is in two tables", s.block_table(i)));
     }
   }
   return breaches_.size() == before;
@@ -93,7 +106,9 @@ bool SimWorker::CheckTables(const proto::StepPlan& plan) {
 uint64_t SimWorker::StateAt(const proto::SequenceStep& step, int position) const {
   uint64_t state = 0;
   for (int p = 0; p <= position; ++p) {
-    state = Fold(state, cache_[size_t(step.block_table(p / block_tokens_)) * block_tokens_ + p % block_tokens_]);
+    state = Fold(
+        state,
+        cache_[size_t(step.block_table(p / block_tokens_)) * block_tokens_ + p % block_tokens_]);
   }
   return state;
 }
@@ -106,12 +121,14 @@ proto::StepResult SimWorker::Run(const proto::StepPlan& plan) {
     return result;
   }
   for (const proto::BlockCopy& copy : plan.copies()) {
-    std::copy_n(cache_.begin() + copy.source() * block_tokens_, block_tokens_, cache_.begin() + copy.target() * block_tokens_);
+    std::copy_n(cache_.begin() + copy.source() * block_tokens_, block_tokens_,
+                cache_.begin() + copy.target() * block_tokens_);
   }
   for (const proto::SequenceStep& s : plan.sequences()) {
     for (int i = 0; i < s.token_ids_size(); ++i) {
       const int p = s.start_position() + i;
-      cache_[size_t(s.block_table(p / block_tokens_)) * block_tokens_ + p % block_tokens_] = CacheEntry(s.token_ids(i), p);
+      cache_[size_t(s.block_table(p / block_tokens_)) * block_tokens_ + p % block_tokens_] =
+          CacheEntry(s.token_ids(i), p);
     }
   }
   for (const proto::SequenceStep& s : plan.sequences()) {
@@ -120,7 +137,8 @@ proto::StepResult SimWorker::Run(const proto::StepPlan& plan) {
     for (int i = 0; i < s.target_ids_size(); ++i) {
       TokenLogprob target;
       if (s.target_ids(i) != -1) {
-        target = Logprob(StateAt(s, s.start_position() + i), s.target_ids(i), s.target_top_logprobs());
+        target =
+            Logprob(StateAt(s, s.start_position() + i), s.target_ids(i), s.target_top_logprobs());
       }
       ToProto(target, r->add_targets());
     }
@@ -147,16 +165,19 @@ ReferenceOutput RunAlone(const GenerationRequest& request, uint64_t seed, int ch
   const SamplingParams& p = request.sampling;
   std::vector<int32_t> tokens = request.prompt_ids;
   const int prompt = static_cast<int>(tokens.size());
-  const bool penalty = p.presence_penalty != 0 || p.frequency_penalty != 0 || p.repetition_penalty != 1;
+  const bool penalty =
+      p.presence_penalty != 0 || p.frequency_penalty != 0 || p.repetition_penalty != 1;
   std::vector<int32_t> stop_tokens = request.stop_token_ids;
   if (!request.ignore_eos) stop_tokens.push_back(FakeTokenizer::kEos);
 
   uint64_t state = 0;
-  // A choice computes the last prompt position for itself if it samples: its first token comes from there.
+  // A choice computes the last prompt position for itself if it samples: its first token comes from
+  // there.
   const int capture_from = choice == 0 ? 0 : prompt - (request.max_new_tokens > 0 ? 1 : 0);
   const auto run = [&](int position) {
     state = Fold(state, CacheEntry(tokens[position], position));
-    if (request.capture.logits() && position >= capture_from) out.captured_logits.push_back(Logit(state));
+    if (request.capture.logits() && position >= capture_from)
+      out.captured_logits.push_back(Logit(state));
   };
   for (int i = 0; i < prompt; ++i) {
     run(i);

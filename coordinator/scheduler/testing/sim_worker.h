@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU worker for tests: a "model" whose next token depends on every token before it, read through the block tables as the real one
-// reads its cache, so that a wrong table, copy or reuse of a block changes the output.
+// A GPU worker for tests: a "model" whose next token depends on every token before it, read through
+// the block tables as the real one reads its cache, so that a wrong table, copy or reuse of a block
+// changes the output.
 #ifndef KT_COORDINATOR_SCHEDULER_TESTING_SIM_WORKER_H_
 #define KT_COORDINATOR_SCHEDULER_TESTING_SIM_WORKER_H_
 
@@ -31,12 +32,14 @@ class SimWorker {
   std::vector<std::string> breaches_;
 };
 
-// What a choice gives when nothing else runs: computed from the definition of the model, without any scheduling.
+// What a choice gives when nothing else runs: computed from the definition of the model, without
+// any scheduling.
 struct ReferenceOutput {
   std::vector<int32_t> token_ids;
   std::vector<TokenLogprob> logprobs;
   std::vector<TokenLogprob> prompt_logprobs;  // choice 0
-  std::vector<float> captured_logits;         // one a position, from the first position that this choice computes
+  std::vector<float>
+      captured_logits;  // one a position, from the first position that this choice computes
   std::string text;
   FinishReason finish_reason = FinishReason::kNone;
   std::string matched_stop;

@@ -42,7 +42,8 @@ void TestClient::OnEvent(GenerationEvent event) {
   Append(out.logprobs, event.logprobs);
   Append(out.prompt_logprobs, event.prompt_logprobs);
   for (const auto& capture : event.captures) {
-    out.captured_logits.insert(out.captured_logits.end(), capture->logits().begin(), capture->logits().end());
+    out.captured_logits.insert(out.captured_logits.end(), capture->logits().begin(),
+                               capture->logits().end());
   }
   out.text += event.text;
   out.finish_reason = event.finish_reason;
@@ -56,11 +57,15 @@ std::string TestClient::Compare(const GenerationRequest& request, uint64_t seed)
   for (size_t choice = 0; choice < outputs.size(); ++choice) {
     const ReferenceOutput& got = outputs[choice];
     const ReferenceOutput want = RunAlone(request, seed, static_cast<int>(choice));
-    const auto wrong = [&](const char* what) { return fmt::format("request {}, choice {}: {}", request.id, choice, what); };
+    const auto wrong = [&](const char* what) {
+      return fmt::format("request {}, choice {}: {}", request.id, choice, what);
+    };
     if (!IsPrefix(got.token_ids, want.token_ids)) return wrong("other tokens");
     if (!IsPrefix(got.logprobs, want.logprobs)) return wrong("other logprobs");
-    if (got.logprobs.size() != (request.logprobs ? got.token_ids.size() : 0)) return wrong("not a logprob for each token");
-    if (!got.token_ids.empty() && got.prompt_logprobs.size() != want.prompt_logprobs.size()) return wrong("missing prompt logprobs");
+    if (got.logprobs.size() != (request.logprobs ? got.token_ids.size() : 0))
+      return wrong("not a logprob for each token");
+    if (!got.token_ids.empty() && got.prompt_logprobs.size() != want.prompt_logprobs.size())
+      return wrong("missing prompt logprobs");
     if (!IsPrefix(got.prompt_logprobs, want.prompt_logprobs)) return wrong("other prompt logprobs");
     if (want.text.compare(0, got.text.size(), got.text) != 0) return wrong("other text");
     if (!IsPrefix(got.captured_logits, want.captured_logits)) return wrong("other captures");

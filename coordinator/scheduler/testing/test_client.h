@@ -17,14 +17,15 @@ class TestClient final : public GenerationSink {
 
   void OnEvent(GenerationEvent event) override;
   bool ended() const { return !error.ok() || finished == static_cast<int>(outputs.size()); }
-  // Empty, or what is wrong with the output of `request`: equal to it alone, or the beginning of that where it has not ended.
+  // Empty, or what is wrong with the output of `request`: equal to it alone, or the beginning of
+  // that where it has not ended.
   std::string Compare(const GenerationRequest& request, uint64_t seed) const;
 
   std::vector<ReferenceOutput> outputs;  // by choice
   absl::Status error;
   int events = 0;
-  int finished = 0;                      // choices
-  std::string breach;                    // first broken rule
+  int finished = 0;    // choices
+  std::string breach;  // first broken rule
 };
 
 }  // namespace kt::testing

@@ -11,7 +11,8 @@
 namespace kt {
 namespace {
 
-// Queries times heads that share the keys in one task: enough to hide the cache reads, small enough for their sums to stay in L2.
+// Queries times heads that share the keys in one task: enough to hide the cache reads, small enough
+// for their sums to stay in L2.
 constexpr int kTaskRows = 32;
 
 int TaskTokens(int heads, int kv_heads) { return std::max(1, kTaskRows / (heads / kv_heads)); }
@@ -29,7 +30,8 @@ void KvWriteTyped(const KvWriteArgs& a) {
       const T* k = static_cast<const T*>(a.k) + i * a.k_stride + int64_t{h} * head_dim;
       const T* v = static_cast<const T*>(a.v) + i * a.v_stride + int64_t{h} * head_dim;
       const int64_t row = (block * cache.kv_heads + h) * cache.block_tokens;
-      T* k_group = static_cast<T*>(cache.k) + (row + slot / kKeyGroup * kKeyGroup) * head_dim + slot % kKeyGroup;
+      T* k_group = static_cast<T*>(cache.k) + (row + slot / kKeyGroup * kKeyGroup) * head_dim +
+                   slot % kKeyGroup;
       T* v_row = static_cast<T*>(cache.v) + (row + slot) * padded;
       for (int d = 0; d < head_dim; ++d) k_group[int64_t{d} * kKeyGroup] = k[d];
       std::copy_n(v, head_dim, v_row);
@@ -46,10 +48,14 @@ void KvWrite(const KvWriteArgs& args) noexcept {
 
 void BlockCopy(const KvCache& cache, int source, int target) noexcept {
   const int64_t element = cache.is_bf16 ? 2 : 4;
-  const int64_t k_bytes = element * KBlockElements(cache.kv_heads, cache.block_tokens, cache.head_dim);
-  const int64_t v_bytes = element * VBlockElements(cache.kv_heads, cache.block_tokens, cache.head_dim);
-  std::memmove(static_cast<char*>(cache.k) + target * k_bytes, static_cast<char*>(cache.k) + source * k_bytes, k_bytes);
-  std::memmove(static_cast<char*>(cache.v) + target * v_bytes, static_cast<char*>(cache.v) + source * v_bytes, v_bytes);
+  const int64_t k_bytes =
+      element * KBlockElements(cache.kv_heads, cache.block_tokens, cache.head_dim);
+  const int64_t v_bytes =
+      element * VBlockElements(cache.kv_heads, cache.block_tokens, cache.head_dim);
+  std::memmove(static_cast<char*>(cache.k) + target * k_bytes,
+               static_cast<char*>(cache.k) + source * k_bytes, k_bytes);
+  std::memmove(static_cast<char*>(cache.v) + target * v_bytes,
+               static_cast<char*>(cache.v) + source * v_bytes, v_bytes);
 }
 
 int AttentionTasks(const AttentionArgs& args) noexcept {
@@ -67,8 +73,10 @@ KT_DEFINE_ISA_DISPATCH(AttentionRows, AttentionRowsArgs)
 void AttentionTask(Isa isa, const AttentionArgs& args, int task, void* scratch) noexcept {
   const int task_tokens = TaskTokens(args.heads, args.cache.kv_heads);
   const int runs = AttentionTasks(args) / args.cache.kv_heads;
-  const int begin = (runs - 1 - task / args.cache.kv_heads) * task_tokens;  // late queries have most keys: they go first
-  AttentionRows(isa, {&args, begin, std::min(begin + task_tokens, args.tokens), task % args.cache.kv_heads, static_cast<float*>(scratch)});
+  const int begin = (runs - 1 - task / args.cache.kv_heads) *
+                    task_tokens;  // late queries have most keys: they go first
+  AttentionRows(isa, {&args, begin, std::min(begin + task_tokens, args.tokens),
+                      task % args.cache.kv_heads, static_cast<float*>(scratch)});
 }
 
 }  // namespace kt

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal grouped-query attention over a paged KV cache: writing keys and values, copying blocks, attending.
+// Causal grouped-query attention over a paged KV cache: writing keys and values, copying blocks,
+// attending.
 #ifndef KT_KERNELS_CPU_ATTENTION_ATTENTION_H_
 #define KT_KERNELS_CPU_ATTENTION_ATTENTION_H_
 
@@ -10,11 +11,13 @@
 
 namespace kt {
 
-constexpr int kKeyGroup = 16;  // keys that lie side by side in the cache; block_tokens is a multiple of it
+constexpr int kKeyGroup =
+    16;  // keys that lie side by side in the cache; block_tokens is a multiple of it
 
 // The cache of one layer, elements of the activation type:
-//   k [blocks, kv_heads, block_tokens / 16, head_dim, 16]        16 keys in the lanes of a vector, so that scores need no reduction
-//   v [blocks, kv_heads, block_tokens, head_dim rounded up to 16]  the padding is written as zero
+//   k [blocks, kv_heads, block_tokens / 16, head_dim, 16]        16 keys in the lanes of a vector,
+//   so that scores need no reduction v [blocks, kv_heads, block_tokens, head_dim rounded up to 16]
+//   the padding is written as zero
 // A fresh cache needs no initialisation: what has not been written is never used.
 struct KvCache {
   void* k = nullptr;
@@ -31,9 +34,10 @@ constexpr int64_t VBlockElements(int kv_heads, int block_tokens, int head_dim) {
   return int64_t{kv_heads} * block_tokens * ((head_dim + 15) / 16 * 16);
 }
 
-// Stores the keys and values of positions [start_position, start_position + tokens) of one sequence.
-// Shapes   k, v [tokens, kv_heads, head_dim], strides in elements between tokens · block_table[i]: block of positions [i * block_tokens, ...)
-// Threads  calls on different tokens may run at once
+// Stores the keys and values of positions [start_position, start_position + tokens) of one
+// sequence. Shapes   k, v [tokens, kv_heads, head_dim], strides in elements between tokens ·
+// block_table[i]: block of positions [i * block_tokens, ...) Threads  calls on different tokens may
+// run at once
 struct KvWriteArgs {
   KvCache cache;
   const void* k = nullptr;
@@ -49,12 +53,16 @@ void KvWrite(const KvWriteArgs& args) noexcept;
 // Copies a whole block of a layer (copy-on-write).
 void BlockCopy(const KvCache& cache, int source, int target) noexcept;
 
-// out[i] = softmax(scale * q[i] k^T) v over the keys at positions <= start_position + i, which must be in the cache already.
+// out[i] = softmax(scale * q[i] k^T) v over the keys at positions <= start_position + i, which must
+// be in the cache already.
 //
-// Shapes   q, out [tokens, heads, head_dim], strides in elements between tokens; head h reads key head h / (heads / kv_heads)
-// Order    keys are taken in tiles of 64 counted from position 0, with a running maximum and sum per query in fp32. A query's bits depend
-//          on its own values, its position and the cache only: decode, prefill and every cut into chunks agree.
-// Threads  tasks of one call are independent (a run of queries and a key head each), the first ones take longest; each running task
+// Shapes   q, out [tokens, heads, head_dim], strides in elements between tokens; head h reads key
+// head h / (heads / kv_heads) Order    keys are taken in tiles of 64 counted from position 0, with
+// a running maximum and sum per query in fp32. A query's bits depend
+//          on its own values, its position and the cache only: decode, prefill and every cut into
+//          chunks agree.
+// Threads  tasks of one call are independent (a run of queries and a key head each), the first ones
+// take longest; each running task
 //          needs its own scratch of AttentionScratchBytes(), aligned to 64 bytes
 struct AttentionArgs {
   const void* q = nullptr;

@@ -12,7 +12,8 @@ namespace {
 
 void RunAttention(benchmark::State& state, int context, int tokens) {
   const Isa isa = RunnableIsas().back();
-  const int heads = static_cast<int>(state.range(0)), kv_heads = static_cast<int>(state.range(1)), head_dim = static_cast<int>(state.range(2));
+  const int heads = static_cast<int>(state.range(0)), kv_heads = static_cast<int>(state.range(1)),
+            head_dim = static_cast<int>(state.range(2));
   const int block_tokens = 16, blocks = context / block_tokens;
   std::vector<bf16> k(blocks * KBlockElements(kv_heads, block_tokens, head_dim), ToBf16(0.1f));
   std::vector<bf16> v(blocks * VBlockElements(kv_heads, block_tokens, head_dim), ToBf16(0.1f));
@@ -20,15 +21,26 @@ void RunAttention(benchmark::State& state, int context, int tokens) {
   std::vector<int32_t> table(blocks);
   std::iota(table.begin(), table.end(), 0);
   std::vector<float> scratch(AttentionScratchBytes(heads, kv_heads, head_dim) / sizeof(float));
-  AttentionArgs args{q.data(), int64_t{heads} * head_dim, out.data(), int64_t{heads} * head_dim,
-                     {k.data(), v.data(), block_tokens, kv_heads, head_dim, true}, table.data(), context - tokens, tokens, heads, 0.125f};
+  AttentionArgs args{q.data(),
+                     int64_t{heads} * head_dim,
+                     out.data(),
+                     int64_t{heads} * head_dim,
+                     {k.data(), v.data(), block_tokens, kv_heads, head_dim, true},
+                     table.data(),
+                     context - tokens,
+                     tokens,
+                     heads,
+                     0.125f};
   for (auto _ : state) {
-    for (int task = 0; task < AttentionTasks(args); ++task) AttentionTask(isa, args, task, scratch.data());
+    for (int task = 0; task < AttentionTasks(args); ++task)
+      AttentionTask(isa, args, task, scratch.data());
     benchmark::ClobberMemory();
   }
   const double pairs = double(tokens) * (context - tokens) + double(tokens) * (tokens + 1) / 2;
-  state.counters["GFLOP/s"] = benchmark::Counter(4e-9 * pairs * heads * head_dim, benchmark::Counter::kIsIterationInvariantRate);
-  state.counters["GB/s"] = benchmark::Counter(1e-9 * (k.size() + v.size()) * sizeof(bf16), benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GFLOP/s"] = benchmark::Counter(4e-9 * pairs * heads * head_dim,
+                                                 benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GB/s"] = benchmark::Counter(1e-9 * (k.size() + v.size()) * sizeof(bf16),
+                                              benchmark::Counter::kIsIterationInvariantRate);
 }
 
 void BM_Prefill2048(benchmark::State& state) { RunAttention(state, 2048, 2048); }

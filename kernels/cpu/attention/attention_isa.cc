@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row is one query of one head; all rows of a call share the key head. Rows that see the same keys of a tile run in blocks, which reuses
-// each loaded key and value; a row never touches a key it may not see. Any block gives each of its rows the same operations in the same order.
+// A row is one query of one head; all rows of a call share the key head. Rows that see the same
+// keys of a tile run in blocks, which reuses each loaded key and value; a row never touches a key
+// it may not see. Any block gives each of its rows the same operations in the same order.
 #include "kernels/cpu/attention/attention_rows.h"
 #include "kernels/cpu/simd/vec.h"
 
@@ -10,7 +11,8 @@ namespace {
 constexpr int kTileGroups = kKeyTile / kKeyGroup;
 constexpr int kGroupVecs = kKeyGroup / kLanes;
 constexpr int kTileVecs = kKeyTile / kLanes;
-// Register plan: rows x vectors of accumulators, beside the loaded keys or values and one broadcast. 32, 16 and 16 registers.
+// Register plan: rows x vectors of accumulators, beside the loaded keys or values and one
+// broadcast. 32, 16 and 16 registers.
 constexpr int kRowBlock = kLanes == 4 ? 2 : 4;
 constexpr int kGroupsAtOnce = kLanes == 16 ? 4 : 1;
 constexpr int kValueVecs = kLanes == 8 ? 2 : 4;
@@ -19,8 +21,13 @@ template <typename T>
 class Rows {
  public:
   explicit Rows(const AttentionRowsArgs& a)
-      : a_(*a.attention), token_begin_(a.token_begin), kv_head_(a.kv_head), group_(a_.heads / a_.cache.kv_heads),
-        rows_((a.token_end - a.token_begin) * group_), head_dim_(a_.cache.head_dim), padded_((head_dim_ + 15) / 16 * 16) {
+      : a_(*a.attention),
+        token_begin_(a.token_begin),
+        kv_head_(a.kv_head),
+        group_(a_.heads / a_.cache.kv_heads),
+        rows_((a.token_end - a.token_begin) * group_),
+        head_dim_(a_.cache.head_dim),
+        padded_((head_dim_ + 15) / 16 * 16) {
     queries_ = a.scratch;
     sums_ = queries_ + int64_t{rows_} * head_dim_;
     probabilities_ = sums_ + int64_t{rows_} * padded_;
@@ -36,7 +43,9 @@ class Rows {
       for (int row = 0; row < rows_;) {
         const int visible = Visible(row, first_key);
         int count = 1;
-        while (count < kRowBlock && row + count < rows_ && Visible(row + count, first_key) == visible) ++count;
+        while (count < kRowBlock && row + count < rows_ &&
+               Visible(row + count, first_key) == visible)
+          ++count;
         if (visible > 0) TileRows(count, row, visible);
         row += count;
       }
@@ -52,14 +61,16 @@ class Rows {
     return visible < 0 ? 0 : visible < kKeyTile ? visible : kKeyTile;
   }
   int64_t Offset(int row, int64_t token_stride) const {
-    return (token_begin_ + row / group_) * token_stride + (int64_t{kv_head_} * group_ + row % group_) * head_dim_;
+    return (token_begin_ + row / group_) * token_stride +
+           (int64_t{kv_head_} * group_ + row % group_) * head_dim_;
   }
 
   void Begin() {
     for (int row = 0; row < rows_; ++row) {
       const T* q = static_cast<const T*>(a_.q) + Offset(row, a_.q_stride);
       float* widened = queries_ + int64_t{row} * head_dim_;
-      ForEachVector(head_dim_, [&](int64_t d, auto load, auto store) { store(widened + d, load(q + d)); });
+      ForEachVector(head_dim_,
+                    [&](int64_t d, auto load, auto store) { store(widened + d, load(q + d)); });
       for (int d = 0; d < padded_; d += kLanes) Store(sums_ + int64_t{row} * padded_ + d, VecF{});
       Store(total_ + row * kSumLanes, VecF{});
       max_[row] = -__builtin_inff();
@@ -71,18 +82,22 @@ class Rows {
       T* out = static_cast<T*>(a_.out) + Offset(row, a_.out_stride);
       const float* sums = sums_ + int64_t{row} * padded_;
       VecF inverse = Set(1.0f / ReduceAdd(Load(total_ + row * kSumLanes)));
-      ForEachVector(head_dim_, [&](int64_t d, auto load, auto store) { store(out + d, load(sums + d) * inverse); });
+      ForEachVector(head_dim_, [&](int64_t d, auto load, auto store) {
+        store(out + d, load(sums + d) * inverse);
+      });
     }
   }
 
-  // Where the tile's groups of keys and values lie, and a hint to fetch the next tile's: groups of one key head do not adjoin, which the
-  // hardware's own prefetch cannot foresee. Groups beyond the last query's position have no block and are not looked up.
+  // Where the tile's groups of keys and values lie, and a hint to fetch the next tile's: groups of
+  // one key head do not adjoin, which the hardware's own prefetch cannot foresee. Groups beyond the
+  // last query's position have no block and are not looked up.
   void FindTile(int first_key) {
     const int last_key = Position(rows_ - 1);
     for (int key = first_key; key <= last_key && key < first_key + 2 * kKeyTile; key += kKeyGroup) {
       const KvCache& cache = a_.cache;
       const int64_t block = a_.block_table[key / cache.block_tokens];
-      const int64_t row = (block * cache.kv_heads + kv_head_) * cache.block_tokens + key % cache.block_tokens;
+      const int64_t row =
+          (block * cache.kv_heads + kv_head_) * cache.block_tokens + key % cache.block_tokens;
       const T* keys = static_cast<const T*>(cache.k) + row * head_dim_;
       const T* values = static_cast<const T*>(cache.v) + row * padded_;
       if (key < first_key + kKeyTile) {
@@ -96,15 +111,20 @@ class Rows {
   }
 
   static void Prefetch(const T* p, int elements) {
-    for (int i = 0; i < elements; i += 64 / static_cast<int>(sizeof(T))) __builtin_prefetch(p + i, 0, 2);
+    for (int i = 0; i < elements; i += 64 / static_cast<int>(sizeof(T)))
+      __builtin_prefetch(p + i, 0, 2);
   }
 
   void TileRows(int count, int row, int visible) {
     switch (count) {
-      case 1: return Tile<1>(row, visible);
-      case 2: return Tile<2>(row, visible);
-      case 3: return Tile<3>(row, visible);
-      default: return Tile<kRowBlock>(row, visible);
+      case 1:
+        return Tile<1>(row, visible);
+      case 2:
+        return Tile<2>(row, visible);
+      case 3:
+        return Tile<3>(row, visible);
+      default:
+        return Tile<kRowBlock>(row, visible);
     }
   }
 
@@ -116,7 +136,8 @@ class Rows {
     for (; g < groups; ++g) Scores<kRows, 1>(row, g);
     for (int r = 0; r < kRows; ++r) Softmax(row + r, visible);
     int d = 0;
-    for (; d + kValueVecs * kLanes <= padded_; d += kValueVecs * kLanes) AddValues<kRows, kValueVecs>(row, d, visible);
+    for (; d + kValueVecs * kLanes <= padded_; d += kValueVecs * kLanes)
+      AddValues<kRows, kValueVecs>(row, d, visible);
     for (; d < padded_; d += kLanes) AddValues<kRows, 1>(row, d, visible);
   }
 
@@ -129,7 +150,8 @@ class Rows {
     for (int d = 0; d < head_dim_; ++d) {
       VecF k[kVecs];
 #pragma GCC unroll 16
-      for (int c = 0; c < kVecs; ++c) k[c] = Load(keys_[g + c / kGroupVecs] + int64_t{d} * kKeyGroup + c % kGroupVecs * kLanes);
+      for (int c = 0; c < kVecs; ++c)
+        k[c] = Load(keys_[g + c / kGroupVecs] + int64_t{d} * kKeyGroup + c % kGroupVecs * kLanes);
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
         VecF query = Set(q[r * head_dim_ + d]);
@@ -140,11 +162,13 @@ class Rows {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
-      for (int c = 0; c < kVecs; ++c) Store(probabilities_ + (row + r) * kKeyTile + g * kKeyGroup + c * kLanes, sum[r][c]);
+      for (int c = 0; c < kVecs; ++c)
+        Store(probabilities_ + (row + r) * kKeyTile + g * kKeyGroup + c * kLanes, sum[r][c]);
     }
   }
 
-  // Turns scores into weights relative to the new running maximum, 0 beyond `visible`, and adds them to the running sum.
+  // Turns scores into weights relative to the new running maximum, 0 beyond `visible`, and adds
+  // them to the running sum.
   void Softmax(int row, int visible) {
     float* p = probabilities_ + row * kKeyTile;
     VecF score[kTileVecs];
@@ -178,7 +202,8 @@ class Rows {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-      for (int c = 0; c < kVecs; ++c) sum[r][c] = Load(sums_ + int64_t{row + r} * padded_ + d + c * kLanes) * factor_[row + r];
+      for (int c = 0; c < kVecs; ++c)
+        sum[r][c] = Load(sums_ + int64_t{row + r} * padded_ + d + c * kLanes) * factor_[row + r];
     }
     const float* p = probabilities_ + row * kKeyTile;
     for (int key = 0; key < visible; ++key) {
@@ -196,7 +221,8 @@ class Rows {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-      for (int c = 0; c < kVecs; ++c) Store(sums_ + int64_t{row + r} * padded_ + d + c * kLanes, sum[r][c]);
+      for (int c = 0; c < kVecs; ++c)
+        Store(sums_ + int64_t{row + r} * padded_ + d + c * kLanes, sum[r][c]);
     }
   }
 

@@ -9,8 +9,9 @@ namespace kt {
 
 constexpr int kKeyTile = 64;  // keys between two updates of the running maximum
 
-// Scratch, in this order: queries [rows, head_dim], sums of values [rows, padded], probabilities [rows, kKeyTile],
-// running maximum [rows], factor of the old sums [rows], running sum [rows, kSumLanes], all fp32.
+// Scratch, in this order: queries [rows, head_dim], sums of values [rows, padded], probabilities
+// [rows, kKeyTile], running maximum [rows], factor of the old sums [rows], running sum [rows,
+// kSumLanes], all fp32.
 constexpr int kSumLanes = 16;
 
 struct AttentionRowsArgs {

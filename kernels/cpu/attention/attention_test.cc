@@ -16,10 +16,18 @@ namespace {
 // One sequence with shuffled blocks in a cache whose unwritten places hold NaN.
 class Sequence {
  public:
-  Sequence(TestRandom& random, int positions, int heads, int kv_heads, int head_dim, int block_tokens, bool is_bf16)
-      : positions_(positions), heads_(heads), kv_heads_(kv_heads), head_dim_(head_dim), block_tokens_(block_tokens), is_bf16_(is_bf16),
-        q(random.Normals(size_t(positions) * heads * head_dim), is_bf16), k(random.Normals(size_t(positions) * kv_heads * head_dim), is_bf16),
-        v(random.Normals(size_t(positions) * kv_heads * head_dim), is_bf16), blocks_(positions / block_tokens + 3),
+  Sequence(TestRandom& random, int positions, int heads, int kv_heads, int head_dim,
+           int block_tokens, bool is_bf16)
+      : positions_(positions),
+        heads_(heads),
+        kv_heads_(kv_heads),
+        head_dim_(head_dim),
+        block_tokens_(block_tokens),
+        is_bf16_(is_bf16),
+        q(random.Normals(size_t(positions) * heads * head_dim), is_bf16),
+        k(random.Normals(size_t(positions) * kv_heads * head_dim), is_bf16),
+        v(random.Normals(size_t(positions) * kv_heads * head_dim), is_bf16),
+        blocks_(positions / block_tokens + 3),
         table_(positions / block_tokens + 1) {
     std::vector<int32_t> free(blocks_);
     std::iota(free.begin(), free.end(), 0);
@@ -33,24 +41,42 @@ class Sequence {
 
   void Clear() {
     const float nan = std::numeric_limits<float>::quiet_NaN();
-    k_cache_ = Activations(std::vector<float>(blocks_ * KBlockElements(kv_heads_, block_tokens_, head_dim_), nan), is_bf16_);
-    v_cache_ = Activations(std::vector<float>(blocks_ * VBlockElements(kv_heads_, block_tokens_, head_dim_), nan), is_bf16_);
+    k_cache_ = Activations(
+        std::vector<float>(blocks_ * KBlockElements(kv_heads_, block_tokens_, head_dim_), nan),
+        is_bf16_);
+    v_cache_ = Activations(
+        std::vector<float>(blocks_ * VBlockElements(kv_heads_, block_tokens_, head_dim_), nan),
+        is_bf16_);
   }
 
   // Writes and attends to [begin, end), running the tasks in the given order on one scratch.
   void Step(Isa isa, int begin, int end, Activations& out, bool reverse = false) {
-    const KvCache cache{k_cache_.data(), v_cache_.data(), block_tokens_, kv_heads_, head_dim_, is_bf16_};
+    const KvCache cache{k_cache_.data(), v_cache_.data(), block_tokens_,
+                        kv_heads_,       head_dim_,       is_bf16_};
     const int64_t kv_stride = kv_heads_ * head_dim_, q_stride = heads_ * head_dim_;
-    KvWrite({cache, k.at(begin * kv_stride), kv_stride, v.at(begin * kv_stride), kv_stride, table_.data(), begin, end - begin});
-    AttentionArgs args{q.at(begin * q_stride), q_stride, out.at(begin * q_stride), q_stride, cache, table_.data(), begin, end - begin, heads_, Scale()};
-    std::vector<float> scratch(AttentionScratchBytes(heads_, kv_heads_, head_dim_) / sizeof(float), std::numeric_limits<float>::quiet_NaN());
+    KvWrite({cache, k.at(begin * kv_stride), kv_stride, v.at(begin * kv_stride), kv_stride,
+             table_.data(), begin, end - begin});
+    AttentionArgs args{q.at(begin * q_stride),
+                       q_stride,
+                       out.at(begin * q_stride),
+                       q_stride,
+                       cache,
+                       table_.data(),
+                       begin,
+                       end - begin,
+                       heads_,
+                       Scale()};
+    std::vector<float> scratch(AttentionScratchBytes(heads_, kv_heads_, head_dim_) / sizeof(float),
+                               std::numeric_limits<float>::quiet_NaN());
     const int tasks = AttentionTasks(args);
-    for (int task = 0; task < tasks; ++task) AttentionTask(isa, args, reverse ? tasks - 1 - task : task, scratch.data());
+    for (int task = 0; task < tasks; ++task)
+      AttentionTask(isa, args, reverse ? tasks - 1 - task : task, scratch.data());
   }
 
   // Moves block i of the table to an unused one, as copy-on-write does.
   void MoveBlock(int i) {
-    BlockCopy({k_cache_.data(), v_cache_.data(), block_tokens_, kv_heads_, head_dim_, is_bf16_}, table_[i], spare_block_);
+    BlockCopy({k_cache_.data(), v_cache_.data(), block_tokens_, kv_heads_, head_dim_, is_bf16_},
+              table_[i], spare_block_);
     std::swap(table_[i], spare_block_);
   }
 
@@ -63,14 +89,16 @@ class Sequence {
     std::vector<double> score(position + 1);
     for (int j = 0; j <= position; ++j) {
       for (int i = 0; i < head_dim_; ++i) {
-        score[j] += double(q.At((int64_t{position} * heads_ + head) * head_dim_ + i)) * k.At((int64_t{j} * kv_heads_ + kv_head) * head_dim_ + i);
+        score[j] += double(q.At((int64_t{position} * heads_ + head) * head_dim_ + i)) *
+                    k.At((int64_t{j} * kv_heads_ + kv_head) * head_dim_ + i);
       }
       score[j] *= Scale();
     }
     const double max = *std::max_element(score.begin(), score.end());
     double total = 0, sum = 0, magnitude = 0;
     for (int j = 0; j <= position; ++j) {
-      double p = std::exp(score[j] - max), x = v.At((int64_t{j} * kv_heads_ + kv_head) * head_dim_ + d);
+      double p = std::exp(score[j] - max),
+             x = v.At((int64_t{j} * kv_heads_ + kv_head) * head_dim_ + d);
       total += p, sum += p * x, magnitude += p * std::abs(x);
     }
     return {sum / total, magnitude / total};
@@ -94,18 +122,23 @@ TEST(AttentionTest, EveryRowOfTheTableEqualsTheReference) {
   TestRandom random(31);
   for (Isa isa : RunnableIsas()) {
     for (int trial = 0; trial < 120; ++trial) {
-      const int kv_heads = random.Int(1, 3), group = random.Int(1, 5), head_dim = random.Int(1, 90), positions = random.Int(1, 170);
+      const int kv_heads = random.Int(1, 3), group = random.Int(1, 5), head_dim = random.Int(1, 90),
+                positions = random.Int(1, 170);
       const bool is_bf16 = trial % 2 == 0;
-      Sequence sequence(random, positions, kv_heads * group, kv_heads, head_dim, 16 * random.Int(1, 4), is_bf16);
+      Sequence sequence(random, positions, kv_heads * group, kv_heads, head_dim,
+                        16 * random.Int(1, 4), is_bf16);
       Activations out = sequence.NewOut();
       sequence.Step(isa, 0, positions, out);
       for (int check = 0; check < 60; ++check) {
         const int position = check == 0 ? positions - 1 : random.Int(0, positions - 1);
         const int head = random.Int(0, kv_heads * group - 1), d = random.Int(0, head_dim - 1);
         auto [want, magnitude] = sequence.Reference(position, head, d);
-        // A score of magnitude up to ~5 is off by head_dim roundings, which moves its weight by as much; the sums add positions / 4 more.
-        const double tolerance = std::abs(want) * ActivationEpsilon(is_bf16) + magnitude * (5 * head_dim + positions + 16) * 0x1p-24;
-        ASSERT_NEAR(out.At((int64_t{position} * kv_heads * group + head) * head_dim + d), want, tolerance)
+        // A score of magnitude up to ~5 is off by head_dim roundings, which moves its weight by as
+        // much; the sums add positions / 4 more.
+        const double tolerance = std::abs(want) * ActivationEpsilon(is_bf16) +
+                                 magnitude * (5 * head_dim + positions + 16) * 0x1p-24;
+        ASSERT_NEAR(out.At((int64_t{position} * kv_heads * group + head) * head_dim + d), want,
+                    tolerance)
             << "isa " << int(isa) << " position " << position << " head_dim " << head_dim;
       }
     }
@@ -116,8 +149,10 @@ TEST(AttentionTest, ChunksDecodeBatchAndOrderOfTasksGiveTheSameBits) {
   TestRandom random(32);
   for (Isa isa : RunnableIsas()) {
     for (int trial = 0; trial < 24; ++trial) {
-      const int kv_heads = random.Int(1, 3), group = random.Int(1, 9), head_dim = 8 * random.Int(1, 16), positions = random.Int(60, 300);
-      Sequence sequence(random, positions, kv_heads * group, kv_heads, head_dim, 16 * random.Int(1, 3), trial % 2 == 0);
+      const int kv_heads = random.Int(1, 3), group = random.Int(1, 9),
+                head_dim = 8 * random.Int(1, 16), positions = random.Int(60, 300);
+      Sequence sequence(random, positions, kv_heads * group, kv_heads, head_dim,
+                        16 * random.Int(1, 3), trial % 2 == 0);
       Activations whole = sequence.NewOut(), chunks = sequence.NewOut(), decode = sequence.NewOut();
       sequence.Step(isa, 0, positions, whole);
       sequence.Clear();
@@ -150,7 +185,8 @@ TEST(AttentionTest, AKeyOrValueThatIsNotFiniteHarmsOnlyQueriesThatSeeIt) {
   TestRandom random(34);
   for (Isa isa : RunnableIsas()) {
     const int positions = 100, bad = 41, head_dim = 16;
-    for (float poison : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    for (float poison :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       for (bool in_key : {false, true}) {
         Sequence sequence(random, positions, 2, 1, head_dim, 16, false);
         std::vector<float> values = random.Normals(positions * head_dim);
@@ -160,10 +196,13 @@ TEST(AttentionTest, AKeyOrValueThatIsNotFiniteHarmsOnlyQueriesThatSeeIt) {
         sequence.Step(isa, 0, positions, out);
         for (int i = 0; i < positions; ++i) {
           bool finite = true;
-          for (int d = 0; d < 2 * head_dim; ++d) finite = finite && std::isfinite(out.At(i * 2 * head_dim + d));
+          for (int d = 0; d < 2 * head_dim; ++d)
+            finite = finite && std::isfinite(out.At(i * 2 * head_dim + d));
           if (i < bad) {
             EXPECT_TRUE(finite) << i;
-          } else if (!in_key || std::isnan(poison)) {  // an infinite key may give a score of -infinity, a weight of 0
+          } else if (!in_key ||
+                     std::isnan(
+                         poison)) {  // an infinite key may give a score of -infinity, a weight of 0
             EXPECT_FALSE(finite) << i;
           }
         }

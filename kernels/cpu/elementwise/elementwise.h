@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise steps between the matrix products. Arithmetic in fp32, one rounding to the activation type per stored element; an
-// element depends on the elements at its place only, so any split of rows or ranges gives the same bits. Strides in elements.
+// Elementwise steps between the matrix products. Arithmetic in fp32, one rounding to the activation
+// type per stored element; an element depends on the elements at its place only, so any split of
+// rows or ranges gives the same bits. Strides in elements.
 #ifndef KT_KERNELS_CPU_ELEMENTWISE_ELEMENTWISE_H_
 #define KT_KERNELS_CPU_ELEMENTWISE_ELEMENTWISE_H_
 
@@ -19,7 +20,8 @@ struct AddArgs {
 };
 void Add(Isa isa, const AddArgs& args) noexcept;
 
-// residual[i] += parts[0][i] + parts[1][i] + ... for i in [begin, end), the parts summed in fp32 in this order first.
+// residual[i] += parts[0][i] + parts[1][i] + ... for i in [begin, end), the parts summed in fp32 in
+// this order first.
 struct AddPartsArgs {
   void* residual = nullptr;             // activation type
   const float* const* parts = nullptr;  // [num_parts], num_parts >= 1
@@ -30,11 +32,12 @@ struct AddPartsArgs {
 };
 void AddParts(Isa isa, const AddPartsArgs& args) noexcept;
 
-// out = silu(gate) * up, silu(g) = g / (1 + e^-g). gate, up [rows, n] fp32 · out [rows, n] of the activation type.
+// out = silu(gate) * up, silu(g) = g / (1 + e^-g). gate, up [rows, n] fp32 · out [rows, n] of the
+// activation type.
 struct SiluMulArgs {
   const float* gate = nullptr;
   const float* up = nullptr;
-  int64_t stride = 0;                   // of gate and up
+  int64_t stride = 0;  // of gate and up
   void* out = nullptr;
   int64_t out_stride = 0;
   int rows = 0;
@@ -43,7 +46,8 @@ struct SiluMulArgs {
 };
 void SiluMul(Isa isa, const SiluMulArgs& args) noexcept;
 
-// out = x + bias, or x alone. x [rows, n] fp32 · bias [n] fp32 or null · out [rows, n] of the activation type; may be x where that is fp32.
+// out = x + bias, or x alone. x [rows, n] fp32 · bias [n] fp32 or null · out [rows, n] of the
+// activation type; may be x where that is fp32.
 struct ConvertArgs {
   const float* x = nullptr;
   int64_t stride = 0;

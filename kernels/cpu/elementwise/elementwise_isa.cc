@@ -9,7 +9,9 @@ template <typename T>
 void AddTyped(const AddArgs& a) {
   T* residual = static_cast<T*>(a.residual);
   const T* x = static_cast<const T*>(a.x);
-  ForEachVector(a.n, [&](int64_t i, auto load, auto store) { store(residual + i, load(residual + i) + load(x + i)); });
+  ForEachVector(a.n, [&](int64_t i, auto load, auto store) {
+    store(residual + i, load(residual + i) + load(x + i));
+  });
 }
 
 template <typename T>
@@ -43,16 +45,26 @@ void ConvertTyped(const ConvertArgs& a) {
     if (a.bias == nullptr) {
       ForEachVector(a.n, [&](int64_t i, auto load, auto store) { store(out + i, load(x + i)); });
     } else {
-      ForEachVector(a.n, [&](int64_t i, auto load, auto store) { store(out + i, load(x + i) + load(a.bias + i)); });
+      ForEachVector(a.n, [&](int64_t i, auto load, auto store) {
+        store(out + i, load(x + i) + load(a.bias + i));
+      });
     }
   }
 }
 
 }  // namespace
 
-void Add(const AddArgs& args) noexcept { args.is_bf16 ? AddTyped<bf16>(args) : AddTyped<float>(args); }
-void AddParts(const AddPartsArgs& args) noexcept { args.is_bf16 ? AddPartsTyped<bf16>(args) : AddPartsTyped<float>(args); }
-void SiluMul(const SiluMulArgs& args) noexcept { args.is_bf16 ? SiluMulTyped<bf16>(args) : SiluMulTyped<float>(args); }
-void Convert(const ConvertArgs& args) noexcept { args.is_bf16 ? ConvertTyped<bf16>(args) : ConvertTyped<float>(args); }
+void Add(const AddArgs& args) noexcept {
+  args.is_bf16 ? AddTyped<bf16>(args) : AddTyped<float>(args);
+}
+void AddParts(const AddPartsArgs& args) noexcept {
+  args.is_bf16 ? AddPartsTyped<bf16>(args) : AddPartsTyped<float>(args);
+}
+void SiluMul(const SiluMulArgs& args) noexcept {
+  args.is_bf16 ? SiluMulTyped<bf16>(args) : SiluMulTyped<float>(args);
+}
+void Convert(const ConvertArgs& args) noexcept {
+  args.is_bf16 ? ConvertTyped<bf16>(args) : ConvertTyped<float>(args);
+}
 
 }  // namespace kt::KT_ISA_NAMESPACE

@@ -20,7 +20,8 @@ TEST(ElementwiseTest, AdditionsAndConversionAreExactInEveryRowOfTheTable) {
   TestRandom random(61);
   for (Isa isa : RunnableIsas()) {
     for (int trial = 0; trial < 150; ++trial) {
-      const int rows = random.Int(0, 4), n = random.Int(1, 150), num_parts = random.Int(1, 5), total = rows * n;
+      const int rows = random.Int(0, 4), n = random.Int(1, 150), num_parts = random.Int(1, 5),
+                total = rows * n;
       const bool is_bf16 = trial % 2 == 0;
       const Activations before(random.Normals(total), is_bf16), x(random.Normals(total), is_bf16);
       Activations added = before, summed = before;
@@ -42,7 +43,8 @@ TEST(ElementwiseTest, AdditionsAndConversionAreExactInEveryRowOfTheTable) {
         for (int p = 1; p < num_parts; ++p) sum += values[p][i];
         ASSERT_EQ(added.At(i), Round(before.At(i) + x.At(i), is_bf16));
         ASSERT_EQ(summed.At(i), Round(before.At(i) + sum, is_bf16));
-        ASSERT_EQ(biased.At(i / n * out_stride + i % n), Round(values[0][i] + bias[i % n], is_bf16));
+        ASSERT_EQ(biased.At(i / n * out_stride + i % n),
+                  Round(values[0][i] + bias[i % n], is_bf16));
         ASSERT_EQ(plain.At(i / n * out_stride + i % n), Round(values[0][i], is_bf16));
       }
     }
@@ -61,9 +63,14 @@ TEST(ElementwiseTest, SiluMulEqualsTheReference) {
       SiluMul(isa, {gate_up.data(), gate_up.data() + n, stride, out.data(), n, rows, n, is_bf16});
       for (int r = 0; r < rows; ++r) {
         for (int i = 0; i < n; ++i) {
-          const double g = gate_up[r * stride + i], u = gate_up[r * stride + n + i], want = g / (1 + std::exp(-g)) * u;
-          // e^-g is off by 2 units; below e^-86 it saturates, where the result is not worth a normal number.
-          ASSERT_NEAR(out.At(r * n + i), want, std::abs(want) * (ActivationEpsilon(is_bf16) + 4 * 0x1p-23) + 1e-34 * std::abs(u)) << g;
+          const double g = gate_up[r * stride + i], u = gate_up[r * stride + n + i],
+                       want = g / (1 + std::exp(-g)) * u;
+          // e^-g is off by 2 units; below e^-86 it saturates, where the result is not worth a
+          // normal number.
+          ASSERT_NEAR(
+              out.At(r * n + i), want,
+              std::abs(want) * (ActivationEpsilon(is_bf16) + 4 * 0x1p-23) + 1e-34 * std::abs(u))
+              << g;
         }
       }
     }
@@ -75,7 +82,8 @@ TEST(ElementwiseTest, ExtremeValuesKeepTheirMeaning) {
   const std::vector<float> one(gate.size(), 1.0f);
   for (Isa isa : RunnableIsas()) {
     Activations out(gate.size(), true), converted(gate.size(), true);
-    SiluMul(isa, {gate.data(), one.data(), 0, out.data(), 0, 1, static_cast<int>(gate.size()), true});
+    SiluMul(isa,
+            {gate.data(), one.data(), 0, out.data(), 0, 1, static_cast<int>(gate.size()), true});
     EXPECT_TRUE(std::isnan(out.At(0)));
     EXPECT_EQ(out.At(1), kInf);
     EXPECT_EQ(out.At(3), RoundToBf16(1e30f));
@@ -83,7 +91,8 @@ TEST(ElementwiseTest, ExtremeValuesKeepTheirMeaning) {
     EXPECT_EQ(out.At(5), 100);
     EXPECT_NEAR(out.At(6), 0, 1e-34);
     EXPECT_EQ(out.At(7), 0);
-    Convert(isa, {gate.data(), 0, nullptr, converted.data(), 0, 1, static_cast<int>(gate.size()), true});
+    Convert(isa,
+            {gate.data(), 0, nullptr, converted.data(), 0, 1, static_cast<int>(gate.size()), true});
     EXPECT_TRUE(std::isnan(converted.At(0)));
     for (size_t i = 1; i < gate.size(); ++i) EXPECT_EQ(converted.At(i), RoundToBf16(gate[i]));
   }

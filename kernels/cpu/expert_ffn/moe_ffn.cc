@@ -11,7 +11,8 @@ namespace {
 constexpr SiluGluKernels kScalarSiluGlu = {&scalar::SiluGluBf16, &scalar::SiluGluF32};
 constexpr SiluGluKernels kAvx2SiluGlu = {&avx2::SiluGluBf16, &avx2::SiluGluF32};
 
-// A task computes up to kRunTiles x 16 columns for all rows of one expert, kRowBlock rows at a time.
+// A task computes up to kRunTiles x 16 columns for all rows of one expert, kRowBlock rows at a
+// time.
 constexpr int kRunTiles = 16, kRunTilesMin = 4;
 constexpr int kRowBlock = 96;
 constexpr int kTasksPerThread = 6;
@@ -27,7 +28,8 @@ void ForRanges(Parallel& parallel, int count, int64_t elements_each, F f) {
   const int parts = static_cast<int>(std::min(parts_max, count * elements_each / kElementsPerTask));
   if (parts <= 1 || parallel.threads() == 1) return f(0, count);
   parallel.Run(parts, [&](int part, int) {
-    f(static_cast<int>(int64_t{count} * part / parts), static_cast<int>(int64_t{count} * (part + 1) / parts));
+    f(static_cast<int>(int64_t{count} * part / parts),
+      static_cast<int>(int64_t{count} * (part + 1) / parts));
   });
 }
 
@@ -37,7 +39,9 @@ struct TileTask {
 
 }  // namespace
 
-const SiluGluKernels& SelectSiluGlu(Isa isa) { return isa == Isa::kScalar ? kScalarSiluGlu : kAvx2SiluGlu; }
+const SiluGluKernels& SelectSiluGlu(Isa isa) {
+  return isa == Isa::kScalar ? kScalarSiluGlu : kAvx2SiluGlu;
+}
 
 // All of it is sized for a full pass; "rows" are (token, slot) pairs, grouped by expert.
 struct MoeFfn::Scratch {
@@ -64,7 +68,10 @@ struct MoeFfn::Pass {
 };
 
 MoeFfn::MoeFfn(MoeShape shape, Isa isa, int tokens_max_per_pass)
-    : shape_(shape), gemm_(SelectGemm(isa)), silu_glu_(SelectSiluGlu(isa)), tokens_max_per_pass_(tokens_max_per_pass) {}
+    : shape_(shape),
+      gemm_(SelectGemm(isa)),
+      silu_glu_(SelectSiluGlu(isa)),
+      tokens_max_per_pass_(tokens_max_per_pass) {}
 
 MoeFfn::Scratch MoeFfn::Layout(uint8_t* base, int threads) const {
   Scratch s{};
@@ -93,7 +100,11 @@ size_t MoeFfn::ScratchBytes(int threads) const { return Layout(nullptr, threads)
 void MoeFfn::Run(const MoeArgs& args, uint8_t* scratch, Parallel& parallel) const noexcept {
   const Scratch layout = Layout(scratch, parallel.threads());
   for (int token = 0; token < args.tokens; token += tokens_max_per_pass_) {
-    Pass pass{args, layout, parallel, token, std::min(tokens_max_per_pass_, args.tokens - token),
+    Pass pass{args,
+              layout,
+              parallel,
+              token,
+              std::min(tokens_max_per_pass_, args.tokens - token),
               args.x_is_bf16 ? sizeof(bf16) : sizeof(float)};
     GroupByExpert(pass);
     Gather(pass);
@@ -107,7 +118,9 @@ void MoeFfn::GroupByExpert(Pass& pass) const {
   const Scratch& s = pass.scratch;
   const int slots = pass.tokens * shape_.top_k;
   const int32_t* ids = pass.args.ids + int64_t{pass.token} * shape_.top_k;
-  const auto held = [&](int32_t id) { return id >= 0 && id < shape_.num_experts && pass.args.experts[id].gate != nullptr; };
+  const auto held = [&](int32_t id) {
+    return id >= 0 && id < shape_.num_experts && pass.args.experts[id].gate != nullptr;
+  };
   std::fill(s.row_count, s.row_count + shape_.num_experts, 0);
   for (int i = 0; i < slots; ++i) {
     if (held(ids[i])) ++s.row_count[ids[i]];
@@ -123,32 +136,39 @@ void MoeFfn::GroupByExpert(Pass& pass) const {
     if (s.row_of_slot[i] >= 0) s.token_of_row[s.row_of_slot[i]] = pass.token + i / shape_.top_k;
   }
   // Long tasks first evens out the end of a parallel run.
-  std::sort(s.active, s.active + pass.active, [&](int32_t a, int32_t b) { return s.row_count[a] > s.row_count[b]; });
+  std::sort(s.active, s.active + pass.active,
+            [&](int32_t a, int32_t b) { return s.row_count[a] > s.row_count[b]; });
 }
 
 void MoeFfn::Gather(const Pass& pass) const {
   const size_t row_bytes = shape_.hidden * pass.element_bytes;
   ForRanges(pass.parallel, pass.rows, shape_.hidden, [&](int begin, int end) {
     for (int row = begin; row < end; ++row) {
-      const uint8_t* x = static_cast<const uint8_t*>(pass.args.x) + pass.scratch.token_of_row[row] * row_bytes;
+      const uint8_t* x =
+          static_cast<const uint8_t*>(pass.args.x) + pass.scratch.token_of_row[row] * row_bytes;
       std::memcpy(pass.scratch.x + row * row_bytes, x, row_bytes);
     }
   });
 }
 
-// f(task, first row, rows, thread) for tasks that together cover `tiles` tiles of every active expert.
+// f(task, first row, rows, thread) for tasks that together cover `tiles` tiles of every active
+// expert.
 template <typename F>
 void MoeFfn::ForTiles(const Pass& pass, int tiles, F f) const {
   const Scratch& s = pass.scratch;
-  const auto cost_per_tile = [&](int expert) { return std::max(s.row_count[expert], kRowsPerRead); };
+  const auto cost_per_tile = [&](int expert) {
+    return std::max(s.row_count[expert], kRowsPerRead);
+  };
   int64_t cost = 0;
   for (int i = 0; i < pass.active; ++i) cost += int64_t{tiles} * cost_per_tile(s.active[i]);
   const int64_t task_cost = cost / (pass.parallel.threads() * kTasksPerThread);
   int tasks = 0;
   for (int i = 0; i < pass.active; ++i) {
-    const int64_t tiles_of_cost = task_cost / cost_per_tile(s.active[i]) / kRunTilesMin * kRunTilesMin;
+    const int64_t tiles_of_cost =
+        task_cost / cost_per_tile(s.active[i]) / kRunTilesMin * kRunTilesMin;
     const int run = static_cast<int>(std::clamp<int64_t>(tiles_of_cost, kRunTilesMin, kRunTiles));
-    for (int tile = 0; tile < tiles; tile += run) s.tasks[tasks++] = {s.active[i], tile, std::min(tiles, tile + run)};
+    for (int tile = 0; tile < tiles; tile += run)
+      s.tasks[tasks++] = {s.active[i], tile, std::min(tiles, tile + run)};
   }
   pass.parallel.Run(tasks, [&](int task, int thread) {
     const int expert = s.tasks[task].expert;
@@ -159,45 +179,58 @@ void MoeFfn::ForTiles(const Pass& pass, int tiles, F f) const {
 void MoeFfn::GateUp(const Pass& pass) const {
   const int hidden = shape_.hidden, intermediate = shape_.intermediate;
   const GemmFn gemm = pass.args.x_is_bf16 ? gemm_.bf16_x : gemm_.f32_x;
-  ForTiles(pass, Tiles(intermediate), [&](const TileTask& task, int first_row, int rows, int thread) {
-    const ExpertWeights& expert = pass.args.experts[task.expert];
-    const int column = task.tile_begin * kTileRows;
-    const int columns = std::min(intermediate, task.tile_end * kTileRows) - column;
-    float* gate = pass.scratch.gate_up + size_t{2} * thread * kRowBlock * kRunTiles * kTileRows;
-    float* up = gate + kRowBlock * kRunTiles * kTileRows;
-    for (int row = first_row; row < first_row + rows; row += kRowBlock) {
-      const int block_rows = std::min(kRowBlock, first_row + rows - row);
-      // The run's outputs alone are stored: as matrices of `columns` rows that begin at its first tile.
-      GemmArgs args{pass.scratch.x + size_t(row) * hidden * pass.element_bytes, hidden, block_rows, nullptr, columns, hidden, nullptr, columns};
-      for (auto [w, y] : {std::pair{expert.gate, gate}, std::pair{expert.up, up}}) {
-        args.w = w + task.tile_begin * TileElements(hidden);
-        args.y = y;
-        gemm(args, 0, task.tile_end - task.tile_begin);
-      }
-      for (int r = 0; r < block_rows; ++r) {
-        uint8_t* out = pass.scratch.activation + (size_t(row + r) * intermediate + column) * pass.element_bytes;
-        if (pass.args.x_is_bf16) {
-          silu_glu_.to_bf16(gate + r * columns, up + r * columns, columns, reinterpret_cast<bf16*>(out));
-        } else {
-          silu_glu_.to_f32(gate + r * columns, up + r * columns, columns, reinterpret_cast<float*>(out));
+  ForTiles(
+      pass, Tiles(intermediate), [&](const TileTask& task, int first_row, int rows, int thread) {
+        const ExpertWeights& expert = pass.args.experts[task.expert];
+        const int column = task.tile_begin * kTileRows;
+        const int columns = std::min(intermediate, task.tile_end * kTileRows) - column;
+        float* gate = pass.scratch.gate_up + size_t{2} * thread * kRowBlock * kRunTiles * kTileRows;
+        float* up = gate + kRowBlock * kRunTiles * kTileRows;
+        for (int row = first_row; row < first_row + rows; row += kRowBlock) {
+          const int block_rows = std::min(kRowBlock, first_row + rows - row);
+          // The run's outputs alone are stored: as matrices of `columns` rows that begin at its
+          // first tile.
+          GemmArgs args{pass.scratch.x + size_t(row) * hidden * pass.element_bytes,
+                        hidden,
+                        block_rows,
+                        nullptr,
+                        columns,
+                        hidden,
+                        nullptr,
+                        columns};
+          for (auto [w, y] : {std::pair{expert.gate, gate}, std::pair{expert.up, up}}) {
+            args.w = w + task.tile_begin * TileElements(hidden);
+            args.y = y;
+            gemm(args, 0, task.tile_end - task.tile_begin);
+          }
+          for (int r = 0; r < block_rows; ++r) {
+            uint8_t* out = pass.scratch.activation +
+                           (size_t(row + r) * intermediate + column) * pass.element_bytes;
+            if (pass.args.x_is_bf16) {
+              silu_glu_.to_bf16(gate + r * columns, up + r * columns, columns,
+                                reinterpret_cast<bf16*>(out));
+            } else {
+              silu_glu_.to_f32(gate + r * columns, up + r * columns, columns,
+                               reinterpret_cast<float*>(out));
+            }
+          }
         }
-      }
-    }
-  });
+      });
 }
 
 void MoeFfn::Down(const Pass& pass) const {
   const int hidden = shape_.hidden, intermediate = shape_.intermediate;
   const GemmFn gemm = pass.args.x_is_bf16 ? gemm_.bf16_x : gemm_.f32_x;
   ForTiles(pass, Tiles(hidden), [&](const TileTask& task, int first_row, int rows, int) {
-    const GemmArgs args{pass.scratch.activation + size_t(first_row) * intermediate * pass.element_bytes,
-                        intermediate,
-                        rows,
-                        pass.args.experts[task.expert].down,
-                        hidden,
-                        intermediate,
-                        pass.scratch.down + size_t(first_row) * hidden,
-                        hidden};
+    const GemmArgs args{
+        pass.scratch.activation + size_t(first_row) * intermediate * pass.element_bytes,
+        intermediate,
+        rows,
+        pass.args.experts[task.expert].down,
+        hidden,
+        intermediate,
+        pass.scratch.down + size_t(first_row) * hidden,
+        hidden};
     gemm(args, task.tile_begin, task.tile_end);
   });
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The feed-forward part of a mixture-of-experts layer for the experts held here:
-//   y[t] = sum over slots s of weights[t][s] * down_e (silu(gate_e x[t]) * (up_e x[t])),  e = ids[t][s]
-// One flow for any number of tokens: rows are grouped by expert, every active expert's weights are read once per pass for all its
-// rows, and the weighted sum of a token goes through its slots in order.
+//   y[t] = sum over slots s of weights[t][s] * down_e (silu(gate_e x[t]) * (up_e x[t])),  e =
+//   ids[t][s]
+// One flow for any number of tokens: rows are grouped by expert, every active expert's weights are
+// read once per pass for all its rows, and the weighted sum of a token goes through its slots in
+// order.
 #ifndef KT_KERNELS_CPU_EXPERT_FFN_MOE_FFN_H_
 #define KT_KERNELS_CPU_EXPERT_FFN_MOE_FFN_H_
 
@@ -33,25 +35,29 @@ struct MoeShape {
 
 // The caller owns all memory. x and y may not overlap.
 struct MoeArgs {
-  const void* x;                 // [tokens, hidden], bf16 or fp32
-  bool x_is_bf16;                // true: the activation is rounded to bf16 before down; false: fp32 throughout
-  int tokens;                    // >= 0
-  const int32_t* ids;            // [tokens, top_k]; values outside [0, num_experts) are skipped, repeated ones count each time
-  const float* weights;          // [tokens, top_k]
+  const void* x;   // [tokens, hidden], bf16 or fp32
+  bool x_is_bf16;  // true: the activation is rounded to bf16 before down; false: fp32 throughout
+  int tokens;      // >= 0
+  const int32_t* ids;    // [tokens, top_k]; values outside [0, num_experts) are skipped, repeated
+                         // ones count each time
+  const float* weights;  // [tokens, top_k]
   const ExpertWeights* experts;  // [num_experts]
   float* y;                      // [tokens, hidden], overwritten; zeros where no slot contributes
 };
 
-// A token's result bits depend on its own row, ids and weights only: not on the other tokens, the passes or the threads.
+// A token's result bits depend on its own row, ids and weights only: not on the other tokens, the
+// passes or the threads.
 class MoeFfn {
  public:
-  // `isa` must be supported by this CPU. More tokens than tokens_max_per_pass (>= 1) are processed in several passes.
+  // `isa` must be supported by this CPU. More tokens than tokens_max_per_pass (>= 1) are processed
+  // in several passes.
   MoeFfn(MoeShape shape, Isa isa, int tokens_max_per_pass);
 
   // What Run needs with a Parallel of that many threads, whatever the number of tokens.
   size_t ScratchBytes(int threads) const;
 
-  // scratch: ScratchBytes(parallel.threads()) bytes, aligned to 64, used by this call alone until it returns.
+  // scratch: ScratchBytes(parallel.threads()) bytes, aligned to 64, used by this call alone until
+  // it returns.
   void Run(const MoeArgs& args, uint8_t* scratch, Parallel& parallel) const noexcept;
 
  private:

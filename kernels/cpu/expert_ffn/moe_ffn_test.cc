@@ -26,7 +26,8 @@ std::vector<bf16> Pack(const std::vector<bf16>& w, int n, int k) {
   return packed;
 }
 
-// A layer with random weights and tokens; some ids are out of range, repeated, or name experts that are not held.
+// A layer with random weights and tokens; some ids are out of range, repeated, or name experts that
+// are not held.
 struct Layer {
   Layer(std::mt19937& rng, MoeShape shape, int tokens) : shape(shape), tokens(tokens) {
     const int h = shape.hidden, i = shape.intermediate;
@@ -41,7 +42,10 @@ struct Layer {
       x.packed_down = Pack(x.down, h, i);
     }
     for (const Expert& e : experts) {
-      table.push_back(e.packed_gate.empty() ? ExpertWeights{} : ExpertWeights{e.packed_gate.data(), e.packed_up.data(), e.packed_down.data()});
+      table.push_back(
+          e.packed_gate.empty()
+              ? ExpertWeights{}
+              : ExpertWeights{e.packed_gate.data(), e.packed_up.data(), e.packed_down.data()});
     }
     x = RandomBf16(rng, tokens * h);
     for (bf16 value : x) x_f32.push_back(ToFloat(value) * 1.001f);
@@ -54,15 +58,24 @@ struct Layer {
   }
 
   MoeArgs Args(bool bf16_x, int first_token, int count, float* y) const {
-    const void* rows = bf16_x ? static_cast<const void*>(x.data() + first_token * shape.hidden) : x_f32.data() + first_token * shape.hidden;
-    return {rows, bf16_x, count, ids.data() + first_token * shape.top_k, weights.data() + first_token * shape.top_k, table.data(), y};
+    const void* rows = bf16_x ? static_cast<const void*>(x.data() + first_token * shape.hidden)
+                              : x_f32.data() + first_token * shape.hidden;
+    return {rows,
+            bf16_x,
+            count,
+            ids.data() + first_token * shape.top_k,
+            weights.data() + first_token * shape.top_k,
+            table.data(),
+            y};
   }
 
-  std::vector<float> Run(Isa isa, bool bf16_x, Parallel& parallel, int tokens_max_per_pass, int first_token = 0, int count = -1) const {
+  std::vector<float> Run(Isa isa, bool bf16_x, Parallel& parallel, int tokens_max_per_pass,
+                         int first_token = 0, int count = -1) const {
     if (count < 0) count = tokens;
     MoeFfn ffn(shape, isa, tokens_max_per_pass);
     AlignedBuffer scratch(ffn.ScratchBytes(parallel.threads()));
-    std::memset(scratch.data(), 0xff, scratch.size());  // NaN wherever something is read before it is written
+    std::memset(scratch.data(), 0xff,
+                scratch.size());  // NaN wherever something is read before it is written
     std::vector<float> y(count * shape.hidden, std::nanf(""));
     ffn.Run(Args(bf16_x, first_token, count, y.data()), scratch.data(), parallel);
     return y;
@@ -82,7 +95,8 @@ struct Bounded {
   double value = 0, error = 0;
 };
 
-// sum of x w in exact arithmetic, with the bound on what fp32 summation in any order and errors of x add.
+// sum of x w in exact arithmetic, with the bound on what fp32 summation in any order and errors of
+// x add.
 Bounded Dot(const std::vector<Bounded>& x, const bf16* w) {
   Bounded sum;
   double magnitude = 0;
@@ -93,11 +107,13 @@ Bounded Dot(const std::vector<Bounded>& x, const bf16* w) {
     sum.error += x[i].error * std::abs(weight);
   }
   constexpr double kEps = std::numeric_limits<float>::epsilon() / 2;
-  sum.error += (x.size() + 2) * (kEps * (magnitude + sum.error) + std::numeric_limits<float>::min());
+  sum.error +=
+      (x.size() + 2) * (kEps * (magnitude + sum.error) + std::numeric_limits<float>::min());
   return sum;
 }
 
-// The layer by its definition, token by token, in double, each value with a bound on the error of a correct implementation.
+// The layer by its definition, token by token, in double, each value with a bound on the error of a
+// correct implementation.
 std::vector<Bounded> Reference(const Layer& layer, bool bf16_x) {
   const int h = layer.shape.hidden, n = layer.shape.intermediate, top_k = layer.shape.top_k;
   constexpr double kEps = std::numeric_limits<float>::epsilon();
@@ -105,14 +121,17 @@ std::vector<Bounded> Reference(const Layer& layer, bool bf16_x) {
   std::vector<Bounded> y(layer.tokens * h);
   for (int t = 0; t < layer.tokens; ++t) {
     std::vector<Bounded> x(h), act(n);
-    for (int c = 0; c < h; ++c) x[c].value = bf16_x ? ToFloat(layer.x[t * h + c]) : layer.x_f32[t * h + c];
+    for (int c = 0; c < h; ++c)
+      x[c].value = bf16_x ? ToFloat(layer.x[t * h + c]) : layer.x_f32[t * h + c];
     for (int s = 0; s < top_k; ++s) {
       const int id = layer.ids[t * top_k + s];
-      if (id < 0 || id >= layer.shape.num_experts || layer.experts[id].packed_gate.empty()) continue;
+      if (id < 0 || id >= layer.shape.num_experts || layer.experts[id].packed_gate.empty())
+        continue;
       const Expert& expert = layer.experts[id];
       for (int i = 0; i < n; ++i) {
         const Bounded g = Dot(x, &expert.gate[i * h]), u = Dot(x, &expert.up[i * h]);
-        const double silu = g.value / (1 + std::exp(-g.value)), silu_error = 1.1 * g.error;  // |silu'| < 1.1
+        const double silu = g.value / (1 + std::exp(-g.value)),
+                     silu_error = 1.1 * g.error;  // |silu'| < 1.1
         act[i].value = silu * u.value;
         act[i].error = silu_error * (std::abs(u.value) + u.error) + std::abs(silu) * u.error;
         act[i].error += (8 * kEps + rounding) * (std::abs(act[i].value) + act[i].error);
@@ -138,14 +157,16 @@ class MoeFfnTest : public testing::TestWithParam<Isa> {
 };
 
 TEST_P(MoeFfnTest, OddShapesMatchTheDefinition) {
-  std::uniform_int_distribution<int> hidden(1, 70), intermediate(1, 50), experts(1, 11), top_k(1, 5), tokens(1, 14), pass(1, 20);
+  std::uniform_int_distribution<int> hidden(1, 70), intermediate(1, 50), experts(1, 11),
+      top_k(1, 5), tokens(1, 14), pass(1, 20);
   for (int i = 0; i < 120; ++i) {
     Layer layer(rng_, {hidden(rng_), intermediate(rng_), experts(rng_), top_k(rng_)}, tokens(rng_));
     for (bool bf16_x : {true, false}) {
       const std::vector<float> y = layer.Run(GetParam(), bf16_x, serial_, pass(rng_));
       const std::vector<Bounded> expected = Reference(layer, bf16_x);
       for (size_t j = 0; j < y.size(); ++j) {
-        ASSERT_NEAR(y[j], expected[j].value, expected[j].error) << "shape " << i << " element " << j << (bf16_x ? " bf16" : " f32");
+        ASSERT_NEAR(y[j], expected[j].value, expected[j].error)
+            << "shape " << i << " element " << j << (bf16_x ? " bf16" : " f32");
       }
     }
   }
@@ -164,13 +185,16 @@ TEST_P(MoeFfnTest, RelativeErrorOfBf16IsBelowHalfAPercent) {
 }
 
 TEST_P(MoeFfnTest, TokenAloneHasTheBitsItHasInABatch) {
-  for (auto [shape, tokens] : {std::pair{MoeShape{130, 300, 3, 2}, 400}, std::pair{MoeShape{65, 40, 12, 6}, 50}}) {
+  for (auto [shape, tokens] :
+       {std::pair{MoeShape{130, 300, 3, 2}, 400}, std::pair{MoeShape{65, 40, 12, 6}, 50}}) {
     Layer layer(rng_, shape, tokens);
     for (bool bf16_x : {true, false}) {
       const std::vector<float> batch = layer.Run(GetParam(), bf16_x, serial_, tokens);
       for (int t = 0; t < tokens; t += 11) {
         const std::vector<float> alone = layer.Run(GetParam(), bf16_x, serial_, 1, t, 1);
-        ASSERT_EQ(std::memcmp(alone.data(), &batch[t * shape.hidden], shape.hidden * sizeof(float)), 0) << t;
+        ASSERT_EQ(std::memcmp(alone.data(), &batch[t * shape.hidden], shape.hidden * sizeof(float)),
+                  0)
+            << t;
       }
       EXPECT_EQ(layer.Run(GetParam(), bf16_x, serial_, 17), batch) << "in passes";
     }
@@ -210,7 +234,8 @@ TEST_P(MoeFfnTest, NoTokensWriteNothing) {
   EXPECT_TRUE(layer.Run(GetParam(), true, serial_, 4, 0, 0).empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, MoeFfnTest, testing::ValuesIn(kAllIsas), [](const auto& info) { return IsaName(info.param); });
+INSTANTIATE_TEST_SUITE_P(Rows, MoeFfnTest, testing::ValuesIn(kAllIsas),
+                         [](const auto& info) { return IsaName(info.param); });
 
 }  // namespace
 }  // namespace kt

@@ -9,15 +9,20 @@ namespace kt::avx2 {
 namespace {
 
 // 2^n for integral n in [-126, 127].
-__m256 PowerOfTwo(__m256i n) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23)); }
+__m256 PowerOfTwo(__m256i n) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+}
 
-// x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) by its Taylor series to r^7 (remainder below 5e-9); the power of two in two
-// factors, so that overflow gives infinity and underflow zero. NaN stays NaN: min and max return their second operand then.
+// x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) by its Taylor series to r^7 (remainder below 5e-9);
+// the power of two in two factors, so that overflow gives infinity and underflow zero. NaN stays
+// NaN: min and max return their second operand then.
 __m256 Exp(__m256 x) {
   x = _mm256_max_ps(_mm256_set1_ps(-104.0f), _mm256_min_ps(_mm256_set1_ps(89.0f), x));
-  const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.62e4p-1f), x);    // ln 2, upper bits: n times it is exact
-  r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.7f7d1cp-20f), r);        // ln 2, the rest
+  const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)),
+                                   _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.62e4p-1f),
+                              x);  // ln 2, upper bits: n times it is exact
+  r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.7f7d1cp-20f), r);  // ln 2, the rest
   __m256 p = _mm256_set1_ps(1.0f / 5040);
   p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f / 720));
   p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f / 120));
@@ -27,13 +32,15 @@ __m256 Exp(__m256 x) {
   p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
   p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
   const __m256i exponent = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(exponent, 1);
-  return _mm256_mul_ps(_mm256_mul_ps(p, PowerOfTwo(half)), PowerOfTwo(_mm256_sub_epi32(exponent, half)));
+  return _mm256_mul_ps(_mm256_mul_ps(p, PowerOfTwo(half)),
+                       PowerOfTwo(_mm256_sub_epi32(exponent, half)));
 }
 
 __m256 SiluGlu(const float* gate, const float* up) {
   const __m256 g = _mm256_loadu_ps(gate);
   const __m256 e = Exp(_mm256_xor_ps(g, _mm256_set1_ps(-0.0f)));
-  return _mm256_mul_ps(_mm256_div_ps(g, _mm256_add_ps(_mm256_set1_ps(1.0f), e)), _mm256_loadu_ps(up));
+  return _mm256_mul_ps(_mm256_div_ps(g, _mm256_add_ps(_mm256_set1_ps(1.0f), e)),
+                       _mm256_loadu_ps(up));
 }
 
 void Store(float* out, __m256 x) { _mm256_storeu_ps(out, x); }
@@ -41,7 +48,8 @@ void Store(float* out, __m256 x) { _mm256_storeu_ps(out, x); }
 void Store(uint16_t* out, __m256 x) {
   const __m256i bits = _mm256_castps_si256(x);
   const __m256i lowest = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(lowest, _mm256_set1_epi32(0x7fff)));
+  const __m256i rounded =
+      _mm256_add_epi32(bits, _mm256_add_epi32(lowest, _mm256_set1_epi32(0x7fff)));
   const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
   const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
   const __m256i high = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, is_nan), 16);
@@ -67,7 +75,11 @@ void Run(const float* gate, const float* up, int n, Out* out) {
 
 }  // namespace
 
-void SiluGluBf16(const float* gate, const float* up, int n, bf16* out) noexcept { Run(gate, up, n, reinterpret_cast<uint16_t*>(out)); }
-void SiluGluF32(const float* gate, const float* up, int n, float* out) noexcept { Run(gate, up, n, out); }
+void SiluGluBf16(const float* gate, const float* up, int n, bf16* out) noexcept {
+  Run(gate, up, n, reinterpret_cast<uint16_t*>(out));
+}
+void SiluGluF32(const float* gate, const float* up, int n, float* out) noexcept {
+  Run(gate, up, n, out);
+}
 
 }  // namespace kt::avx2

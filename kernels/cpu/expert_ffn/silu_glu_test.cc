@@ -34,9 +34,11 @@ TEST_P(SiluGluTest, ErrorIsAFewUnitsInTheLastPlace) {
   y.resize(gate.size());
   SelectSiluGlu(GetParam()).to_f32(gate.data(), up.data(), gate.size(), y.data());
   for (size_t i = 0; i < gate.size(); ++i) {
-    // Where exp(-gate) overflows fp32 (gate < -88.7) the result is zero instead of at most 89 x 1.5 / FLT_MAX.
+    // Where exp(-gate) overflows fp32 (gate < -88.7) the result is zero instead of at most 89 x 1.5
+    // / FLT_MAX.
     double exact = gate[i] / (1 + std::exp(-double{gate[i]})) * up[i];
-    ASSERT_NEAR(y[i], exact, 4 * std::numeric_limits<float>::epsilon() * std::abs(exact) + 4e-37) << gate[i];
+    ASSERT_NEAR(y[i], exact, 4 * std::numeric_limits<float>::epsilon() * std::abs(exact) + 4e-37)
+        << gate[i];
   }
 }
 
@@ -71,7 +73,8 @@ TEST_P(SiluGluTest, Bf16IsTheRoundedF32AndPositionsDoNotMatter) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, SiluGluTest, testing::ValuesIn(kAllIsas), [](const auto& info) { return IsaName(info.param); });
+INSTANTIATE_TEST_SUITE_P(Rows, SiluGluTest, testing::ValuesIn(kAllIsas),
+                         [](const auto& info) { return IsaName(info.param); });
 
 }  // namespace
 }  // namespace kt

@@ -19,7 +19,8 @@ struct Registers {
 
 Registers Cpuid(uint32_t leaf, uint32_t subleaf = 0) {
   Registers r;
-  __get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx);  // leaves zeros where the leaf does not exist
+  __get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx,
+                    &r.edx);  // leaves zeros where the leaf does not exist
   return r;
 }
 
@@ -62,13 +63,15 @@ constexpr Flag kFlags[] = {
 };
 
 bool Present(const Flag& flag) {
-  return (Cpuid(flag.leaf, flag.subleaf).*flag.word >> flag.bit & 1) && (SavedState() & flag.state) == flag.state;
+  return (Cpuid(flag.leaf, flag.subleaf).*flag.word >> flag.bit & 1) &&
+         (SavedState() & flag.state) == flag.state;
 }
 
 std::string MissingFlags(Isa isa) {
   std::string missing;
   for (const Flag& flag : kFlags) {
-    if (flag.first_row <= isa && !Present(flag)) missing += (missing.empty() ? "" : ", ") + std::string(flag.name);
+    if (flag.first_row <= isa && !Present(flag))
+      missing += (missing.empty() ? "" : ", ") + std::string(flag.name);
   }
   return missing;
 }
@@ -88,10 +91,12 @@ absl::StatusOr<Isa> SelectIsa() {
     for (Isa isa : kAllIsas) {
       if (std::strcmp(forced, IsaName(isa)) != 0) continue;
       if (IsaSupported(isa)) return isa;
-      return FailedPrecondition("KT_FORCE_ISA={}: this CPU ({}) lacks {}; unset it or name a lower row", forced, CpuModelName(),
-                                MissingFlags(isa));
+      return FailedPrecondition(
+          "KT_FORCE_ISA={}: this CPU ({}) lacks {}; unset it or name a lower row", forced,
+          CpuModelName(), MissingFlags(isa));
     }
-    return InvalidArgument("KT_FORCE_ISA={}: unknown, use scalar, avx2, avx512f or avx512bf16, or unset it", forced);
+    return InvalidArgument(
+        "KT_FORCE_ISA={}: unknown, use scalar, avx2, avx512f or avx512bf16, or unset it", forced);
   }
   Isa best = Isa::kScalar;
   for (Isa isa : kAllIsas) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this CPU can run, read from CPUID and XGETBV, and the row of every kernel table that follows from it.
+// What this CPU can run, read from CPUID and XGETBV, and the row of every kernel table that follows
+// from it.
 #ifndef KT_KERNELS_CPU_FEATURES_CPU_FEATURES_H_
 #define KT_KERNELS_CPU_FEATURES_CPU_FEATURES_H_
 
@@ -12,20 +13,24 @@
 
 namespace kt {
 
-// Rows of the kernel tables, worst first. A row stands for all flags its files are compiled with (cmake/isa.cmake).
+// Rows of the kernel tables, worst first. A row stands for all flags its files are compiled with
+// (cmake/isa.cmake).
 enum class Isa { kScalar, kAvx2, kAvx512f, kAvx512Bf16 };
 inline constexpr Isa kAllIsas[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512f, Isa::kAvx512Bf16};
 
-const char* IsaName(Isa isa);  // "scalar", "avx2", "avx512f", "avx512bf16": the values of KT_FORCE_ISA
+const char* IsaName(
+    Isa isa);  // "scalar", "avx2", "avx512f", "avx512bf16": the values of KT_FORCE_ISA
 
 // True if both the CPU and the operating system (saved registers) allow the row.
 bool IsaSupported(Isa isa);
 
 // The best supported row, or the one that the environment variable KT_FORCE_ISA names.
-// InvalidArgument: an unknown name. FailedPrecondition: a row that this CPU lacks (the message names the missing flags).
+// InvalidArgument: an unknown name. FailedPrecondition: a row that this CPU lacks (the message
+// names the missing flags).
 absl::StatusOr<Isa> SelectIsa();
 
-// Flags that the kernels use or will use, in display order, with their presence ("avx512_bf16", true).
+// Flags that the kernels use or will use, in display order, with their presence ("avx512_bf16",
+// true).
 std::vector<std::pair<std::string, bool>> CpuFlagList();
 
 // The processor's own name ("AMD EPYC 9554 64-Core Processor"), "unknown" where CPUID gives none.

@@ -28,7 +28,8 @@ TEST(CpuFeaturesTest, FlagsAgreeWithTheKernel) {
     if (line.rfind("flags", 0) == 0) flags = line;
   }
   // A user-mode emulator passes the host's file through.
-  if (flags.empty() || model.find(CpuModelName()) == std::string::npos) GTEST_SKIP() << "/proc/cpuinfo does not describe this CPU";
+  if (flags.empty() || model.find(CpuModelName()) == std::string::npos)
+    GTEST_SKIP() << "/proc/cpuinfo does not describe this CPU";
   std::istringstream words(flags);
   std::set<std::string> known;
   for (std::string word; words >> word;) known.insert(word == "avx512vbmi" ? "avx512_vbmi" : word);
@@ -65,7 +66,8 @@ TEST(CpuFeaturesTest, ForcedRowIsTakenOrRefusedWithTheReason) {
       EXPECT_EQ(*selected, isa);
     } else {
       EXPECT_EQ(selected.status().code(), absl::StatusCode::kFailedPrecondition);
-      EXPECT_THAT(Message(selected.status()), testing::AllOf(testing::HasSubstr(IsaName(isa)), testing::HasSubstr("lacks avx")));
+      EXPECT_THAT(Message(selected.status()), testing::AllOf(testing::HasSubstr(IsaName(isa)),
+                                                             testing::HasSubstr("lacks avx")));
     }
   }
   ForcedIsa forced("avx1024");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of activations with packed BF16 weights: one table row per instruction set. Allocates nothing, starts no threads.
+// Products of activations with packed BF16 weights: one table row per instruction set. Allocates
+// nothing, starts no threads.
 #ifndef KT_KERNELS_CPU_GEMM_GEMM_H_
 #define KT_KERNELS_CPU_GEMM_GEMM_H_
 
@@ -10,8 +11,9 @@
 
 namespace kt {
 
-// Accumulation is fp32 in every row. Weights are used exactly; bf16_x multiplies bf16 pairs exactly, f32_x widens weights to fp32.
-// avx512bf16's bf16_x treats subnormal inputs and results as zero, as its instruction does.
+// Accumulation is fp32 in every row. Weights are used exactly; bf16_x multiplies bf16 pairs
+// exactly, f32_x widens weights to fp32. avx512bf16's bf16_x treats subnormal inputs and results as
+// zero, as its instruction does.
 struct GemmKernels {
   Isa isa;
   GemmFn bf16_x;
@@ -21,8 +23,10 @@ struct GemmKernels {
 // The row of `isa`, which must be supported by this CPU.
 const GemmKernels& SelectGemm(Isa isa);
 
-// All columns of y on the threads of `parallel`, each reading long runs of weights. Bits as GemmFn promises.
-void LinearParallel(const GemmKernels& kernels, bool x_is_bf16, const GemmArgs& args, Parallel& parallel) noexcept;
+// All columns of y on the threads of `parallel`, each reading long runs of weights. Bits as GemmFn
+// promises.
+void LinearParallel(const GemmKernels& kernels, bool x_is_bf16, const GemmArgs& args,
+                    Parallel& parallel) noexcept;
 
 }  // namespace kt
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain structs that the instruction-set files share with everyone: no inline code, no other includes.
+// Plain structs that the instruction-set files share with everyone: no inline code, no other
+// includes.
 #ifndef KT_KERNELS_CPU_GEMM_GEMM_ARGS_H_
 #define KT_KERNELS_CPU_GEMM_GEMM_ARGS_H_
 
@@ -21,9 +22,10 @@ struct GemmArgs {
   int64_t y_stride;  // elements from row to row, >= n
 };
 
-// Computes columns [16 * tile_begin, min(n, 16 * tile_end)) of y, and writes no other. Thread-safe on disjoint tile ranges.
-// Every output has one fp32 accumulator that takes k in ascending order, so its bits depend on its x row and w row only: not on
-// tokens, on its position among them, on the tile range or on blocking.
+// Computes columns [16 * tile_begin, min(n, 16 * tile_end)) of y, and writes no other. Thread-safe
+// on disjoint tile ranges. Every output has one fp32 accumulator that takes k in ascending order,
+// so its bits depend on its x row and w row only: not on tokens, on its position among them, on the
+// tile range or on blocking.
 using GemmFn = void (*)(const GemmArgs& args, int tile_begin, int tile_end) noexcept;
 
 }  // namespace kt

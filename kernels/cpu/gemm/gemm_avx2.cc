@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// AVX2 + FMA. A tile's 16 lanes are two ymm registers. bf16 weights widen in registers: the even element of a pair is the upper half of
-// the lane after a shift by 16, the odd one the lane with its lower half cleared. x waits in the panel as fp32.
-// Registers (16), at 6 tokens x 1 tile: 12 accumulators, 2 widened weights, 1 broadcast x, 1 mask.
+// AVX2 + FMA. A tile's 16 lanes are two ymm registers. bf16 weights widen in registers: the even
+// element of a pair is the upper half of the lane after a shift by 16, the odd one the lane with
+// its lower half cleared. x waits in the panel as fp32. Registers (16), at 6 tokens x 1 tile: 12
+// accumulators, 2 widened weights, 1 broadcast x, 1 mask.
 #include <immintrin.h>
 
 #include "kernels/cpu/gemm/gemm_blocked.h"
@@ -22,10 +23,12 @@ struct Widened {
   static void Fill(const uint16_t* x, int count, float* out) {
     int i = 0;
     for (; i + 8 <= count; i += 8) {
-      __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i)));
+      __m256i wide =
+          _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i)));
       _mm256_storeu_ps(out + i, _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16)));
     }
-    for (; i < count; ++i) out[i] = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(int{x[i]} << 16)));
+    for (; i < count; ++i)
+      out[i] = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(int{x[i]} << 16)));
     if (count & 1) out[count] = 0;
   }
   static void Fill(const float* x, int count, float* out) {
@@ -39,10 +42,13 @@ struct Widened {
     _mm256_storeu_ps(y, a.low);
     _mm256_storeu_ps(y + 8, a.high);
   }
-  static __m256i Weights(const char* w) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w)); }
+  static __m256i Weights(const char* w) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
+  }
 
   template <int T, int M>
-  static void Step(Acc (&acc)[T][M], const char* w, size_t tile_bytes, const float* x, int x_stride) {
+  static void Step(Acc (&acc)[T][M], const char* w, size_t tile_bytes, const float* x,
+                   int x_stride) {
     const __m256i odd_mask = _mm256_set1_epi32(static_cast<int>(0xffff0000));
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// AVX-512 BF16. vdpbf16ps multiplies a pair of k per lane: weights are used as they lie in memory, x waits in the panel as bf16 pairs.
-// Registers (32), at 6 tokens x 4 tiles: 24 accumulators, 4 weights, 1 broadcast x.
+// AVX-512 BF16. vdpbf16ps multiplies a pair of k per lane: weights are used as they lie in memory,
+// x waits in the panel as bf16 pairs. Registers (32), at 6 tokens x 4 tiles: 24 accumulators, 4
+// weights, 1 broadcast x.
 #include <immintrin.h>
 
 #include "kernels/cpu/gemm/gemm_blocked.h"
@@ -26,10 +27,12 @@ struct Paired {
   static void Store(float* y, Acc a) { _mm512_storeu_ps(y, a); }
 
   template <int T, int M>
-  static void Step(Acc (&acc)[T][M], const char* w, size_t tile_bytes, const uint16_t* x, int x_stride) {
+  static void Step(Acc (&acc)[T][M], const char* w, size_t tile_bytes, const uint16_t* x,
+                   int x_stride) {
     __m512bh weights[T];
 #pragma GCC unroll 16
-    for (int t = 0; t < T; ++t) weights[t] = __builtin_bit_cast(__m512bh, _mm512_loadu_si512(w + t * tile_bytes));
+    for (int t = 0; t < T; ++t)
+      weights[t] = __builtin_bit_cast(__m512bh, _mm512_loadu_si512(w + t * tile_bytes));
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) {
       int pair_bits;

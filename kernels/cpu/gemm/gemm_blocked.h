@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops around the vector code of an instruction set, included by its file only. V, a struct of that file's anonymous
-// namespace, makes every instantiation local to the file, so no code compiled for one instruction set is linked into another.
+// The loops around the vector code of an instruction set, included by its file only. V, a struct of
+// that file's anonymous namespace, makes every instantiation local to the file, so no code compiled
+// for one instruction set is linked into another.
 //
-// Loop order: groups of 8 tiles > blocks of k > blocks of up to V::kTokensMax tokens > runs of tiles that share the registers.
-// A token block's x is copied to a panel on the stack in the form V multiplies by (broadcast pairs of k, the odd last one padded with
-// zero), which serves all tiles of the group from L1; a group's weights of one k block stay in L2 for all token blocks. Between blocks
-// of k the accumulators rest in y as fp32, which changes no bits.
+// Loop order: groups of 8 tiles > blocks of k > blocks of up to V::kTokensMax tokens > runs of
+// tiles that share the registers. A token block's x is copied to a panel on the stack in the form V
+// multiplies by (broadcast pairs of k, the odd last one padded with zero), which serves all tiles
+// of the group from L1; a group's weights of one k block stay in L2 for all token blocks. Between
+// blocks of k the accumulators rest in y as fp32, which changes no bits.
 //
 // V provides
 //   Element                          what the panel holds
-//   Fill(x, count, out)              writes count elements of an x row to the panel, and a zero behind an odd count
-//   kTokensMax, ReuseTiles(tokens), StreamTiles(tokens)   the register block, when weights are read again for other tokens and when not
-//   Acc, Zero(), Load(y), Store(y, acc)                   16 outputs
-//   Step(acc, w, tile_bytes, x, x_stride)                 adds one pair of k to T tiles x M tokens: first the even element, then the odd
+//   Fill(x, count, out)              writes count elements of an x row to the panel, and a zero
+//   behind an odd count kTokensMax, ReuseTiles(tokens), StreamTiles(tokens)   the register block,
+//   when weights are read again for other tokens and when not Acc, Zero(), Load(y), Store(y, acc)
+//   16 outputs Step(acc, w, tile_bytes, x, x_stride)                 adds one pair of k to T tiles
+//   x M tokens: first the even element, then the odd
 #ifndef KT_KERNELS_CPU_GEMM_GEMM_BLOCKED_H_
 #define KT_KERNELS_CPU_GEMM_GEMM_BLOCKED_H_
 
@@ -40,15 +43,19 @@ class BlockedGemm {
         const int block_pairs = pairs - pair < pairs_per_block ? pairs - pair : pairs_per_block;
         for (int b = 0; b < token_blocks; ++b) {
           const int token = static_cast<int>(int64_t{args.tokens} * b / token_blocks);
-          const int block_tokens = static_cast<int>(int64_t{args.tokens} * (b + 1) / token_blocks) - token;
+          const int block_tokens =
+              static_cast<int>(int64_t{args.tokens} * (b + 1) / token_blocks) - token;
           for (int m = 0; m < block_tokens; ++m) {
             const X* x = static_cast<const X*>(args.x) + (token + m) * args.x_stride + 2 * pair;
             const int columns = args.k - 2 * pair;
-            V::Fill(x, columns < 2 * block_pairs ? columns : 2 * block_pairs, panel + 2 * m * block_pairs);
+            V::Fill(x, columns < 2 * block_pairs ? columns : 2 * block_pairs,
+                    panel + 2 * m * block_pairs);
           }
           // What is read after these weights: the next pairs of the group, or the next group.
-          const int64_t next_pairs = pair + block_pairs < pairs ? block_pairs : int64_t{kGroupTiles} * pairs - pair;
-          const Block block{args, token, pair, block_pairs, b, token_blocks, next_pairs * kPairBytes, panel};
+          const int64_t next_pairs =
+              pair + block_pairs < pairs ? block_pairs : int64_t{kGroupTiles} * pairs - pair;
+          const Block block{
+              args, token, pair, block_pairs, b, token_blocks, next_pairs * kPairBytes, panel};
           RunTiles<V::kTokensMax>(block, block_tokens, group, group_end);
         }
       }
@@ -60,7 +67,8 @@ class BlockedGemm {
   using Acc = typename V::Acc;
   static constexpr int kPanelElements = 16384 / sizeof(Element);  // half of the smallest L1
   static constexpr int kGroupTiles = 8;
-  static constexpr int64_t kAheadBytes = 4096;  // of all tiles together: latency x bandwidth of one core, 130 ns x 30 GB/s
+  static constexpr int64_t kAheadBytes =
+      4096;  // of all tiles together: latency x bandwidth of one core, 130 ns x 30 GB/s
   static constexpr int kLanes = 16;
   static constexpr int64_t kPairBytes = 64;  // of 16 weight rows
 
@@ -92,7 +100,8 @@ class BlockedGemm {
   template <int T, int M>
   static int RunFull(const Block& block, int tile, int tile_end) {
     for (; tile + T <= tile_end; tile += T) {
-      Multiply<T, M>(block, tile, block.args.y + block.token * block.args.y_stride + tile * kLanes, block.args.y_stride);
+      Multiply<T, M>(block, tile, block.args.y + block.token * block.args.y_stride + tile * kLanes,
+                     block.args.y_stride);
     }
     return tile;
   }
@@ -118,16 +127,19 @@ class BlockedGemm {
   template <int T, int M>
   static void Multiply(const Block& block, int tile, float* y, int64_t y_stride) {
     const size_t tile_bytes = kPairBytes * ((block.args.k + 1) / 2);
-    const char* w = reinterpret_cast<const char*>(block.args.w) + tile * tile_bytes + kPairBytes * block.pair;
+    const char* w =
+        reinterpret_cast<const char*>(block.args.w) + tile * tile_bytes + kPairBytes * block.pair;
     const Element* x = block.panel;
-    // The first pass waits for memory. The others bring in what comes next, each its share of the tiles.
+    // The first pass waits for memory. The others bring in what comes next, each its share of the
+    // tiles.
     const bool fetch_next = block.pass > 0 && tile / T % (block.passes - 1) == block.pass - 1;
     const char* fetch = w + (fetch_next ? block.next : kAheadBytes / T);
     Acc acc[T][M];
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) {
 #pragma GCC unroll 16
-      for (int m = 0; m < M; ++m) acc[t][m] = block.pair == 0 ? V::Zero() : V::Load(y + m * y_stride + t * kLanes);
+      for (int m = 0; m < M; ++m)
+        acc[t][m] = block.pair == 0 ? V::Zero() : V::Load(y + m * y_stride + t * kLanes);
     }
     for (int p = 0; p < block.pairs; ++p, w += kPairBytes, fetch += kPairBytes, x += 2) {
 #pragma GCC unroll 16

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One entry point per instruction-set file. Everything such a file defines lies in the namespace of its instruction set: the test in
-// tests/isa reads from a symbol's name which registers it may use.
+// One entry point per instruction-set file. Everything such a file defines lies in the namespace of
+// its instruction set: the test in tests/isa reads from a symbol's name which registers it may use.
 #ifndef KT_KERNELS_CPU_GEMM_GEMM_ISA_H_
 #define KT_KERNELS_CPU_GEMM_GEMM_ISA_H_
 

@@ -28,7 +28,11 @@ void Gemm(const GemmArgs& args, int tile_begin, int tile_end) {
 
 }  // namespace
 
-void GemmBf16(const GemmArgs& args, int tile_begin, int tile_end) noexcept { Gemm<bf16>(args, tile_begin, tile_end); }
-void GemmF32(const GemmArgs& args, int tile_begin, int tile_end) noexcept { Gemm<float>(args, tile_begin, tile_end); }
+void GemmBf16(const GemmArgs& args, int tile_begin, int tile_end) noexcept {
+  Gemm<bf16>(args, tile_begin, tile_end);
+}
+void GemmF32(const GemmArgs& args, int tile_begin, int tile_end) noexcept {
+  Gemm<float>(args, tile_begin, tile_end);
+}
 
 }  // namespace kt::scalar

@@ -16,10 +16,17 @@
 namespace kt {
 namespace {
 
-// A product with x in both types. Rows of x and y lie further apart than they are long, at odd distances.
+// A product with x in both types. Rows of x and y lie further apart than they are long, at odd
+// distances.
 struct Problem {
   Problem(std::mt19937& rng, int tokens, int n, int k)
-      : tokens(tokens), n(n), k(k), x_stride(k + 3), y_stride(n + 5), x(RandomBf16(rng, tokens * x_stride)), w(RandomBf16(rng, n * k)) {
+      : tokens(tokens),
+        n(n),
+        k(k),
+        x_stride(k + 3),
+        y_stride(n + 5),
+        x(RandomBf16(rng, tokens * x_stride)),
+        w(RandomBf16(rng, n * k)) {
     x_f32.resize(x.size());
     std::uniform_real_distribution<float> noise(-1e-3f, 1e-3f);
     for (size_t i = 0; i < x.size(); ++i) x_f32[i] = ToFloat(x[i]) + noise(rng);
@@ -46,7 +53,8 @@ struct Problem {
   std::vector<bf16> w, packed;
 };
 
-// |error| of a sum of k products is at most k eps sum |x w| for any order of rounding; flushed subnormals add less than the smallest normal each.
+// |error| of a sum of k products is at most k eps sum |x w| for any order of rounding; flushed
+// subnormals add less than the smallest normal each.
 void ExpectClose(const Problem& p, bool bf16_x, const std::vector<float>& y) {
   for (int t = 0; t < p.tokens; ++t) {
     for (int j = 0; j < p.n; ++j) {
@@ -58,10 +66,12 @@ void ExpectClose(const Problem& p, bool bf16_x, const std::vector<float>& y) {
         magnitude += std::abs(product);
       }
       double eps = std::numeric_limits<float>::epsilon() / 2;
-      ASSERT_NEAR(y[t * p.y_stride + j], sum, (p.k + 2) * (eps * magnitude + std::numeric_limits<float>::min()))
+      ASSERT_NEAR(y[t * p.y_stride + j], sum,
+                  (p.k + 2) * (eps * magnitude + std::numeric_limits<float>::min()))
           << "token " << t << " column " << j << " of " << p.tokens << "x" << p.n << "x" << p.k;
     }
-    for (int64_t j = p.n; j < p.y_stride; ++j) ASSERT_EQ(y[t * p.y_stride + j], Problem::kUntouched);
+    for (int64_t j = p.n; j < p.y_stride; ++j)
+      ASSERT_EQ(y[t * p.y_stride + j], Problem::kUntouched);
   }
 }
 
@@ -84,7 +94,8 @@ TEST_P(GemmTest, OddShapesMatchTheExactProduct) {
 }
 
 TEST_P(GemmTest, LongRowsAreSummedInBlocks) {
-  for (auto [tokens, n, k] : {std::array{1, 33, 9001}, std::array{2, 17, 8193}, std::array{13, 40, 3001}}) {
+  for (auto [tokens, n, k] :
+       {std::array{1, 33, 9001}, std::array{2, 17, 8193}, std::array{13, 40, 3001}}) {
     Problem p(rng_, tokens, n, k);
     ExpectClose(p, true, p.Run(kernels(), true));
     ExpectClose(p, false, p.Run(kernels(), false));
@@ -108,8 +119,11 @@ TEST_P(GemmTest, RowAloneHasTheBitsItHasInABatchAndInAnyTileRange) {
           gemm(args, tile, end);
           tile = end;
         }
-        ASSERT_EQ(std::memcmp(alone.data(), batch.data() + t * p.y_stride, alone.size() * sizeof(float)), 0)
-            << "token " << t << " of " << p.tokens << "x" << p.n << "x" << p.k << (bf16_x ? " bf16" : " f32");
+        ASSERT_EQ(
+            std::memcmp(alone.data(), batch.data() + t * p.y_stride, alone.size() * sizeof(float)),
+            0)
+            << "token " << t << " of " << p.tokens << "x" << p.n << "x" << p.k
+            << (bf16_x ? " bf16" : " f32");
       }
     }
   }
@@ -135,20 +149,23 @@ TEST_P(GemmTest, NoTokensNoOutput) {
 }
 
 TEST_P(GemmTest, LinearParallelHasTheBitsOfOneCall) {
-  for (auto [tokens, n, k] : {std::array{1, 1000, 128}, std::array{300, 20, 64}, std::array{130, 260, 48}, std::array{5, 7, 3}}) {
+  for (auto [tokens, n, k] : {std::array{1, 1000, 128}, std::array{300, 20, 64},
+                              std::array{130, 260, 48}, std::array{5, 7, 3}}) {
     Problem p(rng_, tokens, n, k);
     for (int threads : {1, 2, 7}) {
       Threads parallel(threads);
       for (bool bf16_x : {true, false}) {
         std::vector<float> y(p.tokens * p.y_stride, Problem::kUntouched);
         LinearParallel(kernels(), bf16_x, p.Args(bf16_x, y.data()), parallel);
-        EXPECT_EQ(y, p.Run(kernels(), bf16_x)) << tokens << "x" << n << "x" << k << " threads " << threads;
+        EXPECT_EQ(y, p.Run(kernels(), bf16_x))
+            << tokens << "x" << n << "x" << k << " threads " << threads;
       }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, GemmTest, testing::ValuesIn(kAllIsas), [](const auto& info) { return IsaName(info.param); });
+INSTANTIATE_TEST_SUITE_P(Rows, GemmTest, testing::ValuesIn(kAllIsas),
+                         [](const auto& info) { return IsaName(info.param); });
 
 }  // namespace
 }  // namespace kt

@@ -12,7 +12,8 @@ namespace kt {
 namespace {
 
 uint16_t At(const std::vector<bf16>& packed, int k, int row, int column) {
-  return packed[(row / 16) * ((k + 1) / 2) * 32 + (column / 2) * 32 + (row % 16) * 2 + column % 2].bits;
+  return packed[(row / 16) * ((k + 1) / 2) * 32 + (column / 2) * 32 + (row % 16) * 2 + column % 2]
+      .bits;
 }
 
 TEST(PackedBf16Test, LayoutIsTilesOfSixteenRowsAndPairsWithZeroPadding) {
@@ -27,7 +28,8 @@ TEST(PackedBf16Test, LayoutIsTilesOfSixteenRowsAndPairsWithZeroPadding) {
     PackBf16(w.data(), stride, n, k, packed.data());
     for (int r = 0; r < rows; ++r) {
       for (int c = 0; c < columns; ++c) {
-        ASSERT_EQ(At(packed, k, r, c), r < n && c < k ? w[r * stride + c].bits : 0) << n << "x" << k << " at " << r << "," << c;
+        ASSERT_EQ(At(packed, k, r, c), r < n && c < k ? w[r * stride + c].bits : 0)
+            << n << "x" << k << " at " << r << "," << c;
       }
     }
   }
@@ -38,7 +40,8 @@ TEST(PackedBf16Test, ColumnRangeOfALargerMatrixPacksLikeItsCopy) {
   const int n = 35, columns = 64, begin = 21, k = 30;
   const std::vector<bf16> w = RandomBf16(rng, n * columns);
   std::vector<bf16> copy;
-  for (int r = 0; r < n; ++r) copy.insert(copy.end(), &w[r * columns + begin], &w[r * columns + begin] + k);
+  for (int r = 0; r < n; ++r)
+    copy.insert(copy.end(), &w[r * columns + begin], &w[r * columns + begin] + k);
   std::vector<bf16> from_range(PackedBf16Bytes(n, k) / 2), from_copy(from_range.size());
   PackBf16(w.data() + begin, columns, n, k, from_range.data());
   PackBf16(copy.data(), k, n, k, from_copy.data());

@@ -10,10 +10,10 @@ namespace kt {
 
 // y = x / sqrt(mean(x^2) + eps) * weight over vectors of n, in fp32, rounded once.
 //
-// Shapes   x, y [rows, groups, n] float or bf16 · weight [n], shared by all groups (groups > 1: per-head norm of queries or keys)
-// Units    strides in elements between rows; the groups of a row are adjacent
-// Owns     nothing; y may be x
-// Threads  reentrant; a vector's bits depend on its own values only
+// Shapes   x, y [rows, groups, n] float or bf16 · weight [n], shared by all groups (groups > 1:
+// per-head norm of queries or keys) Units    strides in elements between rows; the groups of a row
+// are adjacent Owns     nothing; y may be x Threads  reentrant; a vector's bits depend on its own
+// values only
 struct RmsNormArgs {
   const void* x = nullptr;
   int64_t x_stride = 0;

@@ -29,8 +29,11 @@ void RmsNormRows(const RmsNormArgs& a) {
     for (int group = 0; group < a.groups; ++group) {
       const T* x = static_cast<const T*>(a.x) + row * a.x_stride + int64_t{group} * a.n;
       T* y = static_cast<T*>(a.y) + row * a.y_stride + int64_t{group} * a.n;
-      VecF scale = Set(1.0f / __builtin_sqrtf(SumOfSquares(x, a.n) / static_cast<float>(a.n) + a.eps));
-      ForEachVector(a.n, [&](int64_t i, auto load, auto store) { store(y + i, load(x + i) * scale * load(a.weight + i)); });
+      VecF scale =
+          Set(1.0f / __builtin_sqrtf(SumOfSquares(x, a.n) / static_cast<float>(a.n) + a.eps));
+      ForEachVector(a.n, [&](int64_t i, auto load, auto store) {
+        store(y + i, load(x + i) * scale * load(a.weight + i));
+      });
     }
   }
 }

@@ -16,12 +16,14 @@ TEST(RmsNormTest, EveryRowOfTheTableEqualsTheReference) {
   for (Isa isa : RunnableIsas()) {
     for (int trial = 0; trial < 150; ++trial) {
       int rows = random.Int(0, 5), groups = random.Int(1, 4), n = random.Int(1, 700);
-      int64_t x_stride = int64_t{groups} * n + random.Int(0, 9), y_stride = int64_t{groups} * n + random.Int(0, 9);
+      int64_t x_stride = int64_t{groups} * n + random.Int(0, 9),
+              y_stride = int64_t{groups} * n + random.Int(0, 9);
       bool is_bf16 = trial % 2 == 0;
       float sigma = std::pow(10.0f, static_cast<float>(random.Int(-3, 3)));
       Activations x(random.Normals(rows * x_stride, sigma), is_bf16), y(rows * y_stride, is_bf16);
       std::vector<float> weight = random.Normals(n);
-      RmsNorm(isa, {x.data(), x_stride, y.data(), y_stride, weight.data(), rows, groups, n, 1e-6f, is_bf16});
+      RmsNorm(isa, {x.data(), x_stride, y.data(), y_stride, weight.data(), rows, groups, n, 1e-6f,
+                    is_bf16});
       for (int r = 0; r < rows; ++r) {
         for (int g = 0; g < groups; ++g) {
           double sum = 0;
@@ -29,9 +31,12 @@ TEST(RmsNormTest, EveryRowOfTheTableEqualsTheReference) {
           double scale = 1 / std::sqrt(sum / n + 1e-6f);
           for (int i = 0; i < n; ++i) {
             double want = x.At(r * x_stride + g * n + i) * scale * weight[i];
-            // A sum of n rounded terms in at least 4 chains, three roundings after it, one to the activation type.
-            double tolerance = std::abs(want) * (ActivationEpsilon(is_bf16) + (n / 4 + 8) * 0x1p-24);
-            ASSERT_NEAR(y.At(r * y_stride + g * n + i), want, tolerance) << "isa " << int(isa) << " n " << n << " i " << i;
+            // A sum of n rounded terms in at least 4 chains, three roundings after it, one to the
+            // activation type.
+            double tolerance =
+                std::abs(want) * (ActivationEpsilon(is_bf16) + (n / 4 + 8) * 0x1p-24);
+            ASSERT_NEAR(y.At(r * y_stride + g * n + i), want, tolerance)
+                << "isa " << int(isa) << " n " << n << " i " << i;
           }
         }
       }
@@ -50,7 +55,8 @@ TEST(RmsNormTest, ARowDependsOnItselfOnlyAndMayBeInPlace) {
       Activations x(values, is_bf16), whole(values, is_bf16), alone(values, is_bf16);
       RmsNorm(isa, {x.data(), n, whole.data(), n, weight.data(), rows, 1, n, 1e-5f, is_bf16});
       for (int r = rows - 1; r >= 0; --r) {
-        RmsNorm(isa, {alone.at(r * n), n, alone.at(r * n), n, weight.data(), 1, 1, n, 1e-5f, is_bf16});
+        RmsNorm(isa,
+                {alone.at(r * n), n, alone.at(r * n), n, weight.data(), 1, 1, n, 1e-5f, is_bf16});
       }
       EXPECT_TRUE(whole == alone);
       EXPECT_TRUE(std::isnan(whole.At(3 * n)));

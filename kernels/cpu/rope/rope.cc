@@ -7,8 +7,8 @@
 
 namespace kt {
 
-void RopeTable(const int32_t* positions, int tokens, const float* inv_freq, int half, float scale, float* cos,
-               float* sin) noexcept {
+void RopeTable(const int32_t* positions, int tokens, const float* inv_freq, int half, float scale,
+               float* cos, float* sin) noexcept {
   for (int t = 0; t < tokens; ++t) {
     for (int j = 0; j < half; ++j) {
       float angle = static_cast<float>(positions[t]) * inv_freq[j];

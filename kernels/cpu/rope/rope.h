@@ -8,12 +8,14 @@
 
 namespace kt {
 
-// cos[t, j] = scale * cosf(positions[t] * inv_freq[j]) and sin likewise, for j < half. The angle is one fp32 product, as in the
-// reference implementations. Once per step; every layer that shares the table reads it. The same on every instruction set.
-void RopeTable(const int32_t* positions, int tokens, const float* inv_freq, int half, float scale, float* cos,
-               float* sin) noexcept;
+// cos[t, j] = scale * cosf(positions[t] * inv_freq[j]) and sin likewise, for j < half. The angle is
+// one fp32 product, as in the reference implementations. Once per step; every layer that shares the
+// table reads it. The same on every instruction set.
+void RopeTable(const int32_t* positions, int tokens, const float* inv_freq, int half, float scale,
+               float* cos, float* sin) noexcept;
 
-// Turns the first rotary_dim components of every head in place: (a, b) -> (a cos - b sin, b cos + a sin), in fp32, rounded once.
+// Turns the first rotary_dim components of every head in place: (a, b) -> (a cos - b sin, b cos + a
+// sin), in fp32, rounded once.
 //
 // Shapes   x [tokens, heads, head_dim] float or bf16 · cos, sin [tokens, rotary_dim / 2]
 // Pairs    half-split: (j, j + rotary_dim / 2); interleaved: (2j, 2j + 1)

@@ -13,10 +13,12 @@ namespace {
 struct Table {
   std::vector<float> cos, sin;
 };
-Table MakeTable(const std::vector<int32_t>& positions, const std::vector<float>& inv_freq, float scale) {
-  Table table{std::vector<float>(positions.size() * inv_freq.size()), std::vector<float>(positions.size() * inv_freq.size())};
-  RopeTable(positions.data(), static_cast<int>(positions.size()), inv_freq.data(), static_cast<int>(inv_freq.size()), scale,
-            table.cos.data(), table.sin.data());
+Table MakeTable(const std::vector<int32_t>& positions, const std::vector<float>& inv_freq,
+                float scale) {
+  Table table{std::vector<float>(positions.size() * inv_freq.size()),
+              std::vector<float>(positions.size() * inv_freq.size())};
+  RopeTable(positions.data(), static_cast<int>(positions.size()), inv_freq.data(),
+            static_cast<int>(inv_freq.size()), scale, table.cos.data(), table.sin.data());
   return table;
 }
 
@@ -37,19 +39,24 @@ TEST(RopeTest, EveryRowOfTheTableEqualsTheReference) {
       std::vector<int32_t> positions(tokens);
       for (int32_t& p : positions) p = random.Int(0, 200000);
       std::vector<float> inv_freq(half);
-      for (int j = 0; j < half; ++j) inv_freq[j] = static_cast<float>(std::pow(10000.0, -2.0 * j / rotary));
+      for (int j = 0; j < half; ++j)
+        inv_freq[j] = static_cast<float>(std::pow(10000.0, -2.0 * j / rotary));
       Table table = MakeTable(positions, inv_freq, 1.1f);
       const Activations before(random.Normals(tokens * stride), is_bf16);
       Activations x = before;
-      ApplyRope(isa, {x.data(), stride, table.cos.data(), table.sin.data(), tokens, heads, head_dim, rotary, interleaved, is_bf16});
+      ApplyRope(isa, {x.data(), stride, table.cos.data(), table.sin.data(), tokens, heads, head_dim,
+                      rotary, interleaved, is_bf16});
       std::vector<bool> turned(x.size());
       for (int t = 0; t < tokens; ++t) {
         for (int h = 0; h < heads; ++h) {
           for (int j = 0; j < half; ++j) {
             const int64_t head = t * stride + h * head_dim;
-            const int64_t first = head + (interleaved ? 2 * j : j), second = head + (interleaved ? 2 * j + 1 : j + half);
-            double a = before.At(first), b = before.At(second), c = table.cos[t * half + j], s = table.sin[t * half + j];
-            double tolerance = (std::abs(a) + std::abs(b)) * 1.1 * (ActivationEpsilon(is_bf16) + 2 * 0x1p-24);
+            const int64_t first = head + (interleaved ? 2 * j : j),
+                          second = head + (interleaved ? 2 * j + 1 : j + half);
+            double a = before.At(first), b = before.At(second), c = table.cos[t * half + j],
+                   s = table.sin[t * half + j];
+            double tolerance =
+                (std::abs(a) + std::abs(b)) * 1.1 * (ActivationEpsilon(is_bf16) + 2 * 0x1p-24);
             ASSERT_NEAR(x.At(first), a * c - b * s, tolerance);
             ASSERT_NEAR(x.At(second), b * c + a * s, tolerance);
             turned[first] = turned[second] = true;
@@ -73,11 +80,13 @@ TEST(RopeTest, ATokenDependsOnItselfOnly) {
   for (Isa isa : RunnableIsas()) {
     for (bool interleaved : {false, true}) {
       Activations whole(random.Normals(tokens * heads * head_dim), true), alone = whole;
-      RopeArgs args{whole.data(), heads * head_dim, table.cos.data(), table.sin.data(), tokens, heads, head_dim, rotary, interleaved, true};
+      RopeArgs args{whole.data(), heads * head_dim, table.cos.data(), table.sin.data(), tokens,
+                    heads,        head_dim,         rotary,           interleaved,      true};
       ApplyRope(isa, args);
       for (int t = 0; t < tokens; ++t) {
         Table one = MakeTable({positions[t]}, inv_freq, 1);
-        ApplyRope(isa, {alone.at(t * heads * head_dim), 0, one.cos.data(), one.sin.data(), 1, heads, head_dim, rotary, interleaved, true});
+        ApplyRope(isa, {alone.at(t * heads * head_dim), 0, one.cos.data(), one.sin.data(), 1, heads,
+                        head_dim, rotary, interleaved, true});
       }
       EXPECT_TRUE(whole == alone);
     }

@@ -5,9 +5,11 @@
 namespace kt::KT_ISA_NAMESPACE {
 namespace {
 
-// One accumulator per logit whatever the block, so that a logit's bits do not depend on its neighbours.
+// One accumulator per logit whatever the block, so that a logit's bits do not depend on its
+// neighbours.
 template <int kTokens, int kExperts, typename X, typename W>
-void Block(const X* x, int64_t x_stride, const W* weight, int hidden, float* logits, int64_t logits_stride) {
+void Block(const X* x, int64_t x_stride, const W* weight, int hidden, float* logits,
+           int64_t logits_stride) {
   VecF sum[kTokens][kExperts] = {};
   ForEachVector(hidden, [&](int64_t i, auto load, auto) {
     VecF w[kExperts];
@@ -38,7 +40,8 @@ void RouterLogitsTyped(const RouterLogitsArgs& a) {
       const int tokens = a.tokens - t >= 2 ? 2 : 1;
       auto block = tokens == 2 ? (experts == 4 ? Block<2, 4, X, W> : Block<2, 1, X, W>)
                                : (experts == 4 ? Block<1, 4, X, W> : Block<1, 1, X, W>);
-      block(x + t * a.x_stride, a.x_stride, w, a.hidden, a.logits + t * a.logits_stride + e, a.logits_stride);
+      block(x + t * a.x_stride, a.x_stride, w, a.hidden, a.logits + t * a.logits_stride + e,
+            a.logits_stride);
       t += tokens;
     }
     e += experts;
@@ -49,9 +52,11 @@ void RouterLogitsTyped(const RouterLogitsArgs& a) {
 
 void RouterLogits(const RouterLogitsArgs& args) noexcept {
   if (args.x_is_bf16) {
-    args.weight_is_bf16 ? RouterLogitsTyped<bf16, bf16>(args) : RouterLogitsTyped<bf16, float>(args);
+    args.weight_is_bf16 ? RouterLogitsTyped<bf16, bf16>(args)
+                        : RouterLogitsTyped<bf16, float>(args);
   } else {
-    args.weight_is_bf16 ? RouterLogitsTyped<float, bf16>(args) : RouterLogitsTyped<float, float>(args);
+    args.weight_is_bf16 ? RouterLogitsTyped<float, bf16>(args)
+                        : RouterLogitsTyped<float, float>(args);
   }
 }
 

@@ -46,7 +46,8 @@ void DropGroups(const RouterTopkArgs& a, float* choice) {
     }
     group_score[g] = std::isnan(first + second) ? kOut : first + second;
   }
-  for (int i = 0; i < std::min(a.topk_groups, a.groups); ++i) kept[Best(group_score, kept, a.groups)] = true;
+  for (int i = 0; i < std::min(a.topk_groups, a.groups); ++i)
+    kept[Best(group_score, kept, a.groups)] = true;
   for (int e = 0; e < a.experts; ++e) {
     if (!kept[e / size]) choice[e] = kOut;
   }
@@ -66,7 +67,8 @@ void RouteToken(const RouterTopkArgs& a, const float* logits, int32_t* ids, floa
     taken[ids[k]] = true;
   }
   std::sort(ids, ids + a.top_k, [&](int32_t x, int32_t y) {
-    const float sx = std::isnan(score[x]) ? kOut : score[x], sy = std::isnan(score[y]) ? kOut : score[y];
+    const float sx = std::isnan(score[x]) ? kOut : score[x],
+                sy = std::isnan(score[y]) ? kOut : score[y];
     return sx != sy ? sx > sy : x < y;
   });
   float sum = 0;
@@ -79,7 +81,8 @@ void RouteToken(const RouterTopkArgs& a, const float* logits, int32_t* ids, floa
 
 void RouterTopk(const RouterTopkArgs& args) noexcept {
   for (int t = 0; t < args.tokens; ++t) {
-    RouteToken(args, args.logits + t * args.logits_stride, args.ids + int64_t{t} * args.top_k, args.weights + int64_t{t} * args.top_k);
+    RouteToken(args, args.logits + t * args.logits_stride, args.ids + int64_t{t} * args.top_k,
+               args.weights + int64_t{t} * args.top_k);
   }
 }
 

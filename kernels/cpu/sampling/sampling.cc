@@ -16,11 +16,13 @@ constexpr float kOut = -std::numeric_limits<float>::infinity();
 
 bool AllFinite(const float* values, int n) {
   bool finite = true;
-  for (int i = 0; i < n; ++i) finite &= (std::bit_cast<uint32_t>(values[i]) & 0x7f800000u) != 0x7f800000u;
+  for (int i = 0; i < n; ++i)
+    finite &= (std::bit_cast<uint32_t>(values[i]) & 0x7f800000u) != 0x7f800000u;
   return finite;
 }
 
-// A number that orders tokens as sampling prefers them: higher value first, of equal values the lower id.
+// A number that orders tokens as sampling prefers them: higher value first, of equal values the
+// lower id.
 uint64_t Key(float value, int32_t id) {
   const uint32_t bits = std::bit_cast<uint32_t>(value + 0.0f);  // -0 becomes +0
   const uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -34,7 +36,8 @@ SampleStatus Adjust(const SamplingArgs& a, float* values) {
   for (const SamplingTokenCount& count : a.counts) {
     if (!in_vocab(count.token_id)) return SampleStatus::kBadToken;
     float& value = values[count.token_id];
-    if (count.in_prompt || count.in_output > 0) value = value > 0 ? value / a.repetition_penalty : value * a.repetition_penalty;
+    if (count.in_prompt || count.in_output > 0)
+      value = value > 0 ? value / a.repetition_penalty : value * a.repetition_penalty;
     value -= a.frequency_penalty * static_cast<float>(count.in_output);
     if (count.in_output > 0) value -= a.presence_penalty;
     if (!std::isfinite(value)) return SampleStatus::kNotFinite;
@@ -54,7 +57,10 @@ SampleStatus Adjust(const SamplingArgs& a, float* values) {
 class Sampler {
  public:
   Sampler(const SamplingArgs& args, float* values, uint64_t* keys)
-      : a_(args), values_(values), keys_(keys), best_(static_cast<int32_t>(std::max_element(values, values + args.vocab) - values)),
+      : a_(args),
+        values_(values),
+        keys_(keys),
+        best_(static_cast<int32_t>(std::max_element(values, values + args.vocab) - values)),
         max_(values[best_]) {}
 
   SampleStatus Run(int32_t* token) {
@@ -87,8 +93,8 @@ class Sampler {
       total += Weight(values_[id]);
       ++kept;
     }
-    // Tokens below an equal share of the mass that may be left out cannot be needed; the rest is sorted from the best on, in growing parts,
-    // until the mass is reached.
+    // Tokens below an equal share of the mass that may be left out cannot be needed; the rest is
+    // sorted from the best on, in growing parts, until the mass is reached.
     const double mass = a_.top_p * total, share = (total - mass) / kept;
     uint64_t* end = keys_;
     for (int32_t id = 0; id < a_.vocab; ++id) {
@@ -96,7 +102,8 @@ class Sampler {
     }
     double sum = 0;
     for (uint64_t *begin = keys_, *part_end = keys_; begin < end; begin = part_end) {
-      part_end = begin + std::min<ptrdiff_t>(end - begin, std::max<ptrdiff_t>(64, 3 * (begin - keys_)));
+      part_end =
+          begin + std::min<ptrdiff_t>(end - begin, std::max<ptrdiff_t>(64, 3 * (begin - keys_)));
       if (part_end < end) std::nth_element(begin, part_end, end, std::greater<>());
       std::sort(begin, part_end, std::greater<>());
       for (const uint64_t* key = begin; key < part_end; ++key) {
@@ -138,7 +145,9 @@ class Sampler {
 
 }  // namespace
 
-size_t SampleScratchBytes(int vocab) noexcept { return size_t(vocab) * (sizeof(uint64_t) + sizeof(float)); }
+size_t SampleScratchBytes(int vocab) noexcept {
+  return size_t(vocab) * (sizeof(uint64_t) + sizeof(float));
+}
 
 SampleStatus Sample(const SamplingArgs& args, void* scratch, int32_t* token) noexcept {
   if (args.vocab <= 0) return SampleStatus::kNoCandidate;
@@ -150,7 +159,8 @@ SampleStatus Sample(const SamplingArgs& args, void* scratch, int32_t* token) noe
   return Sampler(args, values, keys).Run(token);
 }
 
-SampleStatus TokenLogprobs(const float* logits, int vocab, int32_t token, int top_n, float* logprob, ScoredToken* top) noexcept {
+SampleStatus TokenLogprobs(const float* logits, int vocab, int32_t token, int top_n, float* logprob,
+                           ScoredToken* top) noexcept {
   if (token < 0 || token >= vocab) return SampleStatus::kBadToken;
   if (!AllFinite(logits, vocab)) return SampleStatus::kNotFinite;
   const double max = *std::max_element(logits, logits + vocab);
@@ -163,10 +173,12 @@ SampleStatus TokenLogprobs(const float* logits, int vocab, int32_t token, int to
   for (int32_t id = 0; id < vocab && wanted > 0; ++id) {
     if (found == wanted && !(logits[id] > logits[top[found - 1].token_id])) continue;
     int place = found < wanted ? found++ : found - 1;
-    for (; place > 0 && logits[id] > logits[top[place - 1].token_id]; --place) top[place] = top[place - 1];
+    for (; place > 0 && logits[id] > logits[top[place - 1].token_id]; --place)
+      top[place] = top[place - 1];
     top[place].token_id = id;
   }
-  for (int i = 0; i < found; ++i) top[i].logprob = static_cast<float>(logits[top[i].token_id] - log_total);
+  for (int i = 0; i < found; ++i)
+    top[i].logprob = static_cast<float>(logits[top[i].token_id] - log_total);
   return SampleStatus::kOk;
 }
 

@@ -43,7 +43,8 @@ std::vector<double> Reference(const SamplingArgs& a) {
   std::vector<float> values(a.logits, a.logits + a.vocab);
   for (const auto& c : a.counts) {
     float& v = values[c.token_id];
-    if (c.in_prompt || c.in_output > 0) v = v > 0 ? v / a.repetition_penalty : v * a.repetition_penalty;
+    if (c.in_prompt || c.in_output > 0)
+      v = v > 0 ? v / a.repetition_penalty : v * a.repetition_penalty;
     v -= a.frequency_penalty * c.in_output + (c.in_output > 0 ? a.presence_penalty : 0);
   }
   for (const auto& b : a.biases) values[b.token_id] += b.bias;
@@ -112,8 +113,10 @@ TEST(SampleTest, PenaltiesAndBiasFollowTheDefinition) {
 }
 
 TEST(SampleTest, HostileInputIsAStatus) {
-  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
-  for (float bad : {nan, inf, -inf}) EXPECT_EQ(SampleOnce(Args({1, bad, 2}, 1)).status, SampleStatus::kNotFinite);
+  const float nan = std::numeric_limits<float>::quiet_NaN(),
+              inf = std::numeric_limits<float>::infinity();
+  for (float bad : {nan, inf, -inf})
+    EXPECT_EQ(SampleOnce(Args({1, bad, 2}, 1)).status, SampleStatus::kNotFinite);
   const std::vector<float> logits = {1, 2};
   const int32_t all[] = {0, 1}, outside[] = {2}, negative[] = {-1};
   SamplingArgs args = Args(logits, 1);
@@ -142,7 +145,8 @@ TEST(SampleTest, ExtremeParametersStillGiveAToken) {
   }
 }
 
-// Every position is a new draw; with all filters the counts must follow the reference's distribution.
+// Every position is a new draw; with all filters the counts must follow the reference's
+// distribution.
 TEST(SampleTest, DrawsFollowTheDistribution) {
   TestRandom random(51);
   for (int trial = 0; trial < 60; ++trial) {
@@ -176,13 +180,15 @@ TEST(SampleTest, DrawsFollowTheDistribution) {
     int cells = 0;
     for (int id = 0; id < vocab; ++id) {
       if (p[id] == 0) {
-        ASSERT_EQ(seen[id], 0) << "trial " << trial << ": a token was drawn that the filters exclude";
+        ASSERT_EQ(seen[id], 0) << "trial " << trial
+                               << ": a token was drawn that the filters exclude";
       } else {
         chi_square += std::pow(seen[id] - draws * p[id], 2) / (draws * p[id]);
         ++cells;
       }
     }
-    // Mean cells - 1, variance 2 (cells - 1) and more for rare cells; fixed seeds make this a constant.
+    // Mean cells - 1, variance 2 (cells - 1) and more for rare cells; fixed seeds make this a
+    // constant.
     EXPECT_LT(chi_square, cells + 5 * std::sqrt(2.0 * cells) + 10) << "trial " << trial;
   }
 }
@@ -223,14 +229,16 @@ TEST(SampleTest, TheDrawIsAFunctionOfSeedChoiceAndPosition) {
 TEST(TokenLogprobsTest, EqualTheReferenceAndListTheBest) {
   TestRandom random(54);
   for (int trial = 0; trial < 100; ++trial) {
-    const int vocab = random.Int(1, 300), top_n = random.Int(0, 20), token = random.Int(0, vocab - 1);
+    const int vocab = random.Int(1, 300), top_n = random.Int(0, 20),
+              token = random.Int(0, vocab - 1);
     std::vector<float> logits = random.Normals(vocab, trial % 3 ? 3 : 60);
     if (trial % 4 == 0) {
       for (float& x : logits) x = std::round(x);
     }
     float logprob = 0;
     std::vector<ScoredToken> top(std::min(top_n, vocab));
-    ASSERT_EQ(TokenLogprobs(logits.data(), vocab, token, top_n, &logprob, top.data()), SampleStatus::kOk);
+    ASSERT_EQ(TokenLogprobs(logits.data(), vocab, token, top_n, &logprob, top.data()),
+              SampleStatus::kOk);
     long double total = 0;
     for (float x : logits) total += std::exp((long double)x);
     const auto expect_logprob = [&](float got, int32_t id) {
@@ -240,7 +248,8 @@ TEST(TokenLogprobsTest, EqualTheReferenceAndListTheBest) {
     expect_logprob(logprob, token);
     std::vector<int32_t> order(vocab);
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int x, int y) { return logits[x] > logits[y]; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int x, int y) { return logits[x] > logits[y]; });
     for (size_t i = 0; i < top.size(); ++i) {
       EXPECT_EQ(top[i].token_id, order[i]);
       expect_logprob(top[i].logprob, order[i]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the CPU kernels share: the rows this machine can run, seeded values, activations of either type.
+// What the tests of the CPU kernels share: the rows this machine can run, seeded values,
+// activations of either type.
 #ifndef KT_KERNELS_CPU_SIMD_TESTING_H_
 #define KT_KERNELS_CPU_SIMD_TESTING_H_
 
@@ -38,7 +39,8 @@ class TestRandom {
 // Activations as the kernels see them; At() reads what was stored, rounding included.
 class Activations {
  public:
-  Activations(const std::vector<float>& values, bool is_bf16) : is_bf16_(is_bf16), f32_(values), bf16_(values.size()) {
+  Activations(const std::vector<float>& values, bool is_bf16)
+      : is_bf16_(is_bf16), f32_(values), bf16_(values.size()) {
     for (size_t i = 0; i < values.size(); ++i) bf16_[i] = ToBf16(values[i]);
   }
   Activations(size_t n, bool is_bf16) : Activations(std::vector<float>(n, 0.0f), is_bf16) {}

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector vocabulary of the elementwise and attention kernels: one source, compiled once per instruction set (kt_isa_library
-// in cmake/isa.cmake) with KT_ISA_NAMESPACE naming the row. Everything here has internal linkage, so that nothing compiled for a wider
-// machine can be picked by the linker for a narrower one; for the same reason these sources use no inline function of other headers.
+// The vector vocabulary of the elementwise and attention kernels: one source, compiled once per
+// instruction set (kt_isa_library in cmake/isa.cmake) with KT_ISA_NAMESPACE naming the row.
+// Everything here has internal linkage, so that nothing compiled for a wider machine can be picked
+// by the linker for a narrower one; for the same reason these sources use no inline function of
+// other headers.
 //
-// Fma() is fused where the row has FMA and a product and a sum where it has not; the compiler itself contracts nothing
-// (-ffp-contract=off). So the bits of a result follow from the order of the calls alone, whatever the code around them.
+// Fma() is fused where the row has FMA and a product and a sum where it has not; the compiler
+// itself contracts nothing
+// (-ffp-contract=off). So the bits of a result follow from the order of the calls alone, whatever
+// the code around them.
 #ifndef KT_KERNELS_CPU_SIMD_VEC_H_
 #define KT_KERNELS_CPU_SIMD_VEC_H_
 
@@ -56,12 +60,13 @@ inline VecF Max(VecF a, VecF b) { return a > b ? a : b; }
 template <int kDistance>
 VecF SwapLanes(VecF v) {
 #if defined(__AVX512F__)
-  return __builtin_shufflevector(v, v, 0 ^ kDistance, 1 ^ kDistance, 2 ^ kDistance, 3 ^ kDistance, 4 ^ kDistance, 5 ^ kDistance,
-                                 6 ^ kDistance, 7 ^ kDistance, 8 ^ kDistance, 9 ^ kDistance, 10 ^ kDistance, 11 ^ kDistance,
+  return __builtin_shufflevector(v, v, 0 ^ kDistance, 1 ^ kDistance, 2 ^ kDistance, 3 ^ kDistance,
+                                 4 ^ kDistance, 5 ^ kDistance, 6 ^ kDistance, 7 ^ kDistance,
+                                 8 ^ kDistance, 9 ^ kDistance, 10 ^ kDistance, 11 ^ kDistance,
                                  12 ^ kDistance, 13 ^ kDistance, 14 ^ kDistance, 15 ^ kDistance);
 #elif defined(__AVX2__)
-  return __builtin_shufflevector(v, v, 0 ^ kDistance, 1 ^ kDistance, 2 ^ kDistance, 3 ^ kDistance, 4 ^ kDistance, 5 ^ kDistance,
-                                 6 ^ kDistance, 7 ^ kDistance);
+  return __builtin_shufflevector(v, v, 0 ^ kDistance, 1 ^ kDistance, 2 ^ kDistance, 3 ^ kDistance,
+                                 4 ^ kDistance, 5 ^ kDistance, 6 ^ kDistance, 7 ^ kDistance);
 #else
   return __builtin_shufflevector(v, v, 0 ^ kDistance, 1 ^ kDistance, 2 ^ kDistance, 3 ^ kDistance);
 #endif
@@ -89,7 +94,8 @@ inline float ReduceMax(VecF v) {
   return v[0];
 }
 
-// Loads and stores of activations: bf16 is widened when read and rounded to nearest even when written, NaN stays NaN.
+// Loads and stores of activations: bf16 is widened when read and rounded to nearest even when
+// written, NaN stays NaN.
 inline VecF Load(const float* p) {
   VecF v;
   __builtin_memcpy(&v, p, sizeof(v));
@@ -98,7 +104,8 @@ inline VecF Load(const float* p) {
 inline VecF Load(const bf16* p) {
 #if defined(__AVX512F__)
   // The masked form: GCC 12 warns of the undefined operand inside the plain one.
-  VecU wide = (VecU)_mm512_maskz_cvtepu16_epi32(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  VecU wide = (VecU)_mm512_maskz_cvtepu16_epi32(
+      0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 #elif defined(__AVX2__)
   VecU wide = (VecU)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #else
@@ -131,21 +138,27 @@ void StoreFirst(T* p, VecF v, int n) {
   __builtin_memcpy(static_cast<void*>(p), lanes, n * sizeof(T));
 }
 
-// Calls f(i, load, store) for each vector of [0, n), the last one short; f's load(p) and store(p, v) take pointers to element i.
+// Calls f(i, load, store) for each vector of [0, n), the last one short; f's load(p) and store(p,
+// v) take pointers to element i.
 template <typename F>
 inline __attribute__((always_inline)) void ForEachVector(int64_t n, F f) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    f(i, [](const auto* p) { return Load(p); }, [](auto* p, VecF v) { Store(p, v); });
+    f(
+        i, [](const auto* p) { return Load(p); }, [](auto* p, VecF v) { Store(p, v); });
   }
   if (int rest = static_cast<int>(n - i); rest > 0) {
-    f(i, [rest](const auto* p) { return LoadFirst(p, rest); }, [rest](auto* p, VecF v) { StoreFirst(p, v, rest); });
+    f(
+        i, [rest](const auto* p) { return LoadFirst(p, rest); },
+        [rest](auto* p, VecF v) { StoreFirst(p, v, rest); });
   }
 }
 
-// e^x within 2 ulp for x in [-86.9, 88.7]; 0 below (no subnormal results), infinity above, NaN for NaN.
+// e^x within 2 ulp for x in [-86.9, 88.7]; 0 below (no subnormal results), infinity above, NaN for
+// NaN.
 inline VecF Exp(VecF x) {
-  // x = n ln 2 + r with |r| <= ln 2 / 2; adding 1.5 * 2^23 rounds to the integer n. ln 2 is subtracted in two parts.
+  // x = n ln 2 + r with |r| <= ln 2 / 2; adding 1.5 * 2^23 rounds to the integer n. ln 2 is
+  // subtracted in two parts.
   VecF clamped = x < Set(-88.0f) ? Set(-88.0f) : x;
   clamped = clamped > Set(89.0f) ? Set(89.0f) : clamped;
   VecF shifted = Fma(clamped, Set(1.44269504f), Set(12582912.0f));

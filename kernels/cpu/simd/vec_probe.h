@@ -10,7 +10,8 @@
 
 namespace kt {
 
-// exp[i] = e^x[i]; rounded[i] = x[i] as bf16; widened[i] = rounded[i] read back. Then, of all n values, sum and max vector by vector.
+// exp[i] = e^x[i]; rounded[i] = x[i] as bf16; widened[i] = rounded[i] read back. Then, of all n
+// values, sum and max vector by vector.
 struct VecProbeArgs {
   const float* x;
   int64_t n;

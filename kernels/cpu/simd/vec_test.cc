@@ -11,8 +11,10 @@ namespace kt {
 namespace {
 
 struct Probe {
-  Probe(Isa isa, const std::vector<float>& x) : exp(x.size()), widened(x.size()), rounded(x.size()) {
-    VecProbe(isa, {x.data(), static_cast<int64_t>(x.size()), exp.data(), rounded.data(), widened.data(), &sum, &max});
+  Probe(Isa isa, const std::vector<float>& x)
+      : exp(x.size()), widened(x.size()), rounded(x.size()) {
+    VecProbe(isa, {x.data(), static_cast<int64_t>(x.size()), exp.data(), rounded.data(),
+                   widened.data(), &sum, &max});
   }
   std::vector<float> exp, widened;
   std::vector<bf16> rounded;
@@ -36,7 +38,8 @@ TEST(VecTest, ExpAtItsEnds) {
   const float inf = std::numeric_limits<float>::infinity();
   for (Isa isa : RunnableIsas()) {
     Probe probe(isa, {-inf, -3e38f, -87, 0, -0.0f, 88.8f, 3e38f, inf, std::nanf("")});
-    EXPECT_EQ(std::vector<float>(probe.exp.begin(), probe.exp.end() - 1), (std::vector<float>{0, 0, 0, 1, 1, inf, inf, inf}));
+    EXPECT_EQ(std::vector<float>(probe.exp.begin(), probe.exp.end() - 1),
+              (std::vector<float>{0, 0, 0, 1, 1, inf, inf, inf}));
     EXPECT_TRUE(std::isnan(probe.exp.back()));
   }
 }
@@ -44,7 +47,8 @@ TEST(VecTest, ExpAtItsEnds) {
 TEST(VecTest, RoundsToBf16AsTheBaseLibraryDoes) {
   TestRandom random(1);
   std::vector<float> x = random.Normals(100000, 1e3f);
-  for (uint32_t bits : {0x7f800000u, 0xff800000u, 0x7fc00000u, 0x7f800001u, 0xffffffffu, 0x7f7fffffu, 0x3f808000u, 0x3f818000u, 0x00000001u, 0x80000000u}) {
+  for (uint32_t bits : {0x7f800000u, 0xff800000u, 0x7fc00000u, 0x7f800001u, 0xffffffffu,
+                        0x7f7fffffu, 0x3f808000u, 0x3f818000u, 0x00000001u, 0x80000000u}) {
     x.push_back(std::bit_cast<float>(bits));
   }
   for (Isa isa : RunnableIsas()) {

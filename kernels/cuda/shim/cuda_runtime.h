@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the CUDA runtime API that this project uses, on the CPU: the same kernels and the same device code run in tests on any
-// machine. Found as <cuda_runtime.h> by targets that link kt::cuda_shim. What a GPU would only do sometimes, this does always:
+// The part of the CUDA runtime API that this project uses, on the CPU: the same kernels and the
+// same device code run in tests on any machine. Found as <cuda_runtime.h> by targets that link
+// kt::cuda_shim. What a GPU would only do sometimes, this does always:
 //
-// Streams  nothing runs when it is issued. Work runs when a stream or the device is synchronised, and then only what the stream's order
+// Streams  nothing runs when it is issued. Work runs when a stream or the device is synchronised,
+// and then only what the stream's order
 //          and its event waits require: a missing wait shows as stale data.
-// Memory   allocations are registered with their exact size; a kernel that leaves them faults, copies that do are refused. Fresh memory holds 0xA5.
-// Faults   stick, as on a GPU: every later call returns cudaErrorLaunchFailure. kt::shim::TakeFault() tells what happened and clears it.
+// Memory   allocations are registered with their exact size; a kernel that leaves them faults,
+// copies that do are refused. Fresh memory holds 0xA5. Faults   stick, as on a GPU: every later
+// call returns cudaErrorLaunchFailure. kt::shim::TakeFault() tells what happened and clears it.
 // Threads  one thread at a time.
 #ifndef KT_KERNELS_CUDA_SHIM_CUDA_RUNTIME_H_
 #define KT_KERNELS_CUDA_SHIM_CUDA_RUNTIME_H_
@@ -23,7 +26,11 @@ enum cudaError_t {
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorLaunchFailure = 719,
 };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
+enum cudaMemcpyKind {
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3
+};
 constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0;
 
 using cudaStream_t = struct CUstream_st*;
@@ -44,7 +51,8 @@ cudaError_t cudaFree(void* data);
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* data);
 cudaError_t cudaMemset(void* data, int value, size_t bytes);  // waits for the device first
-cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
@@ -58,10 +66,12 @@ namespace kt::shim {
 
 // Bytes that cudaMalloc hands out in all; for tests of exhaustion.
 void SetDeviceBytes(size_t bytes);
-// What the first fault was ("rms_norm: block 3, thread 17: ..."), empty if none; the device is usable again afterwards.
+// What the first fault was ("rms_norm: block 3, thread 17: ..."), empty if none; the device is
+// usable again afterwards.
 std::string TakeFault();
 // Queues a kernel; used by Launch().
-cudaError_t EnqueueKernel(const KernelShape& shape, cudaStream_t stream, std::function<void()> thread);
+cudaError_t EnqueueKernel(const KernelShape& shape, cudaStream_t stream,
+                          std::function<void()> thread);
 
 }  // namespace kt::shim
 

@@ -23,8 +23,8 @@
 #error "the switch between fibres is written for x86-64"
 #endif
 
-// void kt_shim_switch(void** save, void* load): parks the callee-saved registers on this stack and takes up the other one.
-// An eighth of the time of swapcontext, which makes two system calls.
+// void kt_shim_switch(void** save, void* load): parks the callee-saved registers on this stack and
+// takes up the other one. An eighth of the time of swapcontext, which makes two system calls.
 extern "C" void kt_shim_switch(void** save, void* load);
 asm(R"(
 .text
@@ -72,7 +72,8 @@ Fibre::~Fibre() {
 void Fibre::Start(const std::function<void()>* body) {
   body_ = body;
   done_ = false;
-  // As if kt_shim_switch had been called at the start of Main: the stack is 8 off a multiple of 16 when a function begins.
+  // As if kt_shim_switch had been called at the start of Main: the stack is 8 off a multiple of 16
+  // when a function begins.
   void** top = reinterpret_cast<void**>(stack_.data() + stack_.size()) - 2;
   *top = reinterpret_cast<void*>(&Fibre::Main);
   inside_ = top - kSavedRegisters;
@@ -115,7 +116,8 @@ void Fibre::SwitchIn() {
 
 void Fibre::SwitchOut() {
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(done_ ? nullptr : &inside_context_, outside_stack_, outside_stack_bytes_);
+  __sanitizer_start_switch_fiber(done_ ? nullptr : &inside_context_, outside_stack_,
+                                 outside_stack_bytes_);
 #endif
 #if defined(__SANITIZE_THREAD__)
   __tsan_switch_to_fiber(outside_context_, 0);

@@ -8,8 +8,9 @@
 
 namespace kt::shim {
 
-// A function with a stack of its own that can stop in the middle. Owned and resumed by one thread. A fibre that has not finished may
-// be started anew or destroyed: its stack is dropped without running destructors.
+// A function with a stack of its own that can stop in the middle. Owned and resumed by one thread.
+// A fibre that has not finished may be started anew or destroyed: its stack is dropped without
+// running destructors.
 class Fibre {
  public:
   Fibre();
@@ -17,9 +18,10 @@ class Fibre {
   Fibre(const Fibre&) = delete;
   Fibre& operator=(const Fibre&) = delete;
 
-  void Start(const std::function<void()>* body);  // from the beginning at the next Resume; body outlives the run
-  void Resume();                                  // runs until Suspend() or the end
-  void Suspend();                                 // called inside: returns control to Resume
+  void Start(const std::function<void()>*
+                 body);  // from the beginning at the next Resume; body outlives the run
+  void Resume();         // runs until Suspend() or the end
+  void Suspend();        // called inside: returns control to Resume
   bool done() const { return done_; }
 
  private:
@@ -29,7 +31,7 @@ class Fibre {
 
   AlignedBuffer stack_;
   const std::function<void()>* body_ = nullptr;
-  void* inside_ = nullptr;   // stack pointers of the side that does not run
+  void* inside_ = nullptr;  // stack pointers of the side that does not run
   void* outside_ = nullptr;
   bool done_ = true;
   // Sanitizers have to be told of every switch.

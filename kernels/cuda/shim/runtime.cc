@@ -130,14 +130,17 @@ Extent FindAllocation(const void* address) { return Runtime::Get().Find(address,
 void SetDeviceBytes(size_t bytes) { Runtime::Get().set_device_bytes(bytes); }
 std::string TakeFault() { return Runtime::Get().TakeFault(); }
 
-cudaError_t EnqueueKernel(const KernelShape& shape, cudaStream_t stream, std::function<void()> thread) {
+cudaError_t EnqueueKernel(const KernelShape& shape, cudaStream_t stream,
+                          std::function<void()> thread) {
   Runtime& runtime = Runtime::Get();
   const bool one_dimension = shape.grid.y == 1 && shape.grid.z == 1;
-  if (shape.threads < 1 || shape.threads > kBlockThreadsMax || shape.grid.x < 1 || shape.grid.x > 0x7fffffffu || !one_dimension) {
+  if (shape.threads < 1 || shape.threads > kBlockThreadsMax || shape.grid.x < 1 ||
+      shape.grid.x > 0x7fffffffu || !one_dimension) {
     return runtime.Fail(cudaErrorInvalidConfiguration);
   }
   runtime.Issue(stream, [shape, thread = std::move(thread)] {
-    if (std::string fault = RunKernel(shape, thread); !fault.empty()) Runtime::Get().Faulted(std::move(fault));
+    if (std::string fault = RunKernel(shape, thread); !fault.empty())
+      Runtime::Get().Faulted(std::move(fault));
   });
   return runtime.State();
 }
@@ -148,13 +151,20 @@ using kt::shim::Runtime;
 
 const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
-    case cudaSuccess: return "no error";
-    case cudaErrorInvalidValue: return "invalid argument";
-    case cudaErrorMemoryAllocation: return "out of memory";
-    case cudaErrorInvalidConfiguration: return "invalid configuration argument";
-    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
-    case cudaErrorInvalidResourceHandle: return "invalid resource handle";
-    case cudaErrorLaunchFailure: return "unspecified launch failure";
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorInvalidConfiguration:
+      return "invalid configuration argument";
+    case cudaErrorNoDevice:
+      return "no CUDA-capable device is detected";
+    case cudaErrorInvalidResourceHandle:
+      return "invalid resource handle";
+    case cudaErrorLaunchFailure:
+      return "unspecified launch failure";
   }
   return "unknown error";
 }
@@ -174,9 +184,13 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   *free_bytes = *total_bytes - Runtime::Get().used();
   return Runtime::Get().State();
 }
-cudaError_t cudaMalloc(void** data, size_t bytes) { return Runtime::Get().Allocate(data, bytes, true); }
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+  return Runtime::Get().Allocate(data, bytes, true);
+}
 cudaError_t cudaFree(void* data) { return Runtime::Get().Free(data, true); }
-cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) { return Runtime::Get().Allocate(data, bytes, false); }
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
+  return Runtime::Get().Allocate(data, bytes, false);
+}
 cudaError_t cudaFreeHost(void* data) { return Runtime::Get().Free(data, false); }
 cudaError_t cudaMemset(void* data, int value, size_t bytes) {
   if (!Runtime::Get().OnDevice(data, bytes)) return cudaErrorInvalidValue;
@@ -184,10 +198,14 @@ cudaError_t cudaMemset(void* data, int value, size_t bytes) {
   std::memset(data, value, bytes);
   return Runtime::Get().State();
 }
-cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
   Runtime& runtime = Runtime::Get();
-  const bool to_device = kind != cudaMemcpyDeviceToHost, from_device = kind != cudaMemcpyHostToDevice;
-  if ((to_device && !runtime.OnDevice(target, bytes)) || (from_device && !runtime.OnDevice(source, bytes))) return cudaErrorInvalidValue;
+  const bool to_device = kind != cudaMemcpyDeviceToHost,
+             from_device = kind != cudaMemcpyHostToDevice;
+  if ((to_device && !runtime.OnDevice(target, bytes)) ||
+      (from_device && !runtime.OnDevice(source, bytes)))
+    return cudaErrorInvalidValue;
   runtime.Issue(stream, [=] { std::memmove(target, source, bytes); });
   return runtime.State();
 }
@@ -224,6 +242,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   Runtime& runtime = Runtime::Get();
   if (event->queue == nullptr) return runtime.State();
-  runtime.Issue(stream, [recorded = *event] { Runtime::Get().RunUntil(*recorded.queue, recorded.count); });
+  runtime.Issue(stream,
+                [recorded = *event] { Runtime::Get().RunUntil(*recorded.queue, recorded.count); });
   return runtime.State();
 }

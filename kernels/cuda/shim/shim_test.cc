@@ -14,8 +14,19 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-enum class Mutant { kNone, kDivergentBarrier, kEarlyReturn, kTwoBarriers, kOutOfBounds, kSharedOutOfBounds, kMissingSync, kMissingSyncBeforeReuse,
-                    kUninitialised, kDivergentShuffle, kShuffleOutsideMask };
+enum class Mutant {
+  kNone,
+  kDivergentBarrier,
+  kEarlyReturn,
+  kTwoBarriers,
+  kOutOfBounds,
+  kSharedOutOfBounds,
+  kMissingSync,
+  kMissingSyncBeforeReuse,
+  kUninitialised,
+  kDivergentShuffle,
+  kShuffleOutsideMask
+};
 
 constexpr int kThreads = 64;
 
@@ -50,7 +61,9 @@ class CudaShimTest : public ::testing::Test {
     std::iota(in.begin(), in.end(), 100);
     {
       DeviceBytes in_device(stream_, in), out_device(stream_, in);
-      EXPECT_TRUE(Launch("reverse", 2, kThreads, stream_, ReverseKernel, in_device.As<int>(), out_device.As<int>(), mutant).ok());
+      EXPECT_TRUE(Launch("reverse", 2, kThreads, stream_, ReverseKernel, in_device.As<int>(),
+                         out_device.As<int>(), mutant)
+                      .ok());
       const cudaError_t error = stream_.Wait();
       EXPECT_EQ(error, mutant == Mutant::kNone ? cudaSuccess : cudaErrorLaunchFailure);
       if (mutant == Mutant::kNone) {
@@ -74,10 +87,13 @@ TEST_F(CudaShimTest, ACorrectKernelComputes) {
 }
 
 TEST_F(CudaShimTest, MutantsAreCaught) {
-  EXPECT_THAT(Run(Mutant::kDivergentBarrier), AllOf(HasSubstr("reverse: block 0: threads diverge: thread 0 waits in __syncthreads"), HasSubstr("thread 32 has returned")));
+  EXPECT_THAT(Run(Mutant::kDivergentBarrier),
+              AllOf(HasSubstr("reverse: block 0: threads diverge: thread 0 waits in __syncthreads"),
+                    HasSubstr("thread 32 has returned")));
   EXPECT_THAT(Run(Mutant::kEarlyReturn), HasSubstr("thread 5 has returned"));
   EXPECT_THAT(Run(Mutant::kTwoBarriers), HasSubstr("threads diverge"));
-  EXPECT_THAT(Run(Mutant::kOutOfBounds), AllOf(HasSubstr("block 1, thread 63"), HasSubstr("outside the buffer at element 128")));
+  EXPECT_THAT(Run(Mutant::kOutOfBounds), AllOf(HasSubstr("block 1, thread 63"),
+                                               HasSubstr("outside the buffer at element 128")));
   EXPECT_THAT(Run(Mutant::kSharedOutOfBounds), HasSubstr("outside shared memory at element 64"));
   EXPECT_THAT(Run(Mutant::kMissingSync), HasSubstr("shared memory is read"));
   EXPECT_THAT(Run(Mutant::kMissingSyncBeforeReuse), HasSubstr("with no barrier between"));
@@ -91,19 +107,24 @@ TEST_F(CudaShimTest, AFaultSticksUntilItIsTaken) {
   int* out = nullptr;
   ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&out), 4), cudaSuccess);
   std::vector<int> host(2 * kThreads);
-  ASSERT_TRUE(Launch("reverse", 2, kThreads, stream_, ReverseKernel, host.data(), out, Mutant::kNone).ok());
+  ASSERT_TRUE(
+      Launch("reverse", 2, kThreads, stream_, ReverseKernel, host.data(), out, Mutant::kNone).ok());
   EXPECT_EQ(stream_.Wait(), cudaErrorLaunchFailure) << "host memory is not device memory";
   void* more = nullptr;
   EXPECT_EQ(cudaMalloc(&more, 4), cudaErrorLaunchFailure);
-  EXPECT_EQ(Launch("reverse", 1, kThreads, stream_, ReverseKernel, out, out, Mutant::kNone).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(Launch("reverse", 1, kThreads, stream_, ReverseKernel, out, out, Mutant::kNone).code(),
+            absl::StatusCode::kInternal);
   EXPECT_THAT(shim::TakeFault(), HasSubstr("outside the buffer at element 0"));
   EXPECT_EQ(cudaFree(out), cudaSuccess);
 }
 
 TEST_F(CudaShimTest, ImpossibleLaunchesAreRefused) {
   int* none = nullptr;
-  EXPECT_EQ(Launch("reverse", 0, kThreads, stream_, ReverseKernel, none, none, Mutant::kNone).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Launch("reverse", 1, 1025, stream_, ReverseKernel, none, none, Mutant::kNone).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      Launch("reverse", 0, kThreads, stream_, ReverseKernel, none, none, Mutant::kNone).code(),
+      absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Launch("reverse", 1, 1025, stream_, ReverseKernel, none, none, Mutant::kNone).code(),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidConfiguration);
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
@@ -113,7 +134,8 @@ TEST_F(CudaShimTest, NothingRunsBeforeItIsWaitedForAndEventsOrderStreams) {
   const std::vector<int> one = {1}, two = {2};
   int seen = 0;
   DeviceBytes buffer(stream_, one);
-  ASSERT_EQ(cudaMemcpyAsync(buffer.data(), two.data(), 4, cudaMemcpyHostToDevice, stream_), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(buffer.data(), two.data(), 4, cudaMemcpyHostToDevice, stream_),
+            cudaSuccess);
   ASSERT_EQ(cudaMemcpyAsync(&seen, buffer.data(), 4, cudaMemcpyDeviceToHost, other), cudaSuccess);
   ASSERT_EQ(other.Wait(), cudaSuccess);
   EXPECT_EQ(seen, 1) << "without an event the other stream's copy has not run";
@@ -132,8 +154,10 @@ TEST_F(CudaShimTest, CopiesOutsideAnAllocationAreRefused) {
   const std::vector<int> values(4);
   DeviceBytes buffer(stream_, values);
   int host[8] = {};
-  EXPECT_EQ(cudaMemcpyAsync(buffer.data(), host, 17, cudaMemcpyHostToDevice, stream_), cudaErrorInvalidValue);
-  EXPECT_EQ(cudaMemcpyAsync(host, host + 4, 4, cudaMemcpyDeviceToHost, stream_), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaMemcpyAsync(buffer.data(), host, 17, cudaMemcpyHostToDevice, stream_),
+            cudaErrorInvalidValue);
+  EXPECT_EQ(cudaMemcpyAsync(host, host + 4, 4, cudaMemcpyDeviceToHost, stream_),
+            cudaErrorInvalidValue);
   EXPECT_EQ(cudaFree(host), cudaErrorInvalidValue);
   cudaGetLastError();
 }

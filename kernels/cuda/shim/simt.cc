@@ -23,15 +23,17 @@ struct Wait {
   const char* file = nullptr;
   unsigned line = 0, column = 0;
   bool operator==(const Wait&) const = default;
-  std::string ToString() const { return fmt::format("{} at line {}", kind == kBlock ? "__syncthreads" : "warp operation", line); }
+  std::string ToString() const {
+    return fmt::format("{} at line {}", kind == kBlock ? "__syncthreads" : "warp operation", line);
+  }
 };
 
 struct Thread {
   std::unique_ptr<Fibre> fibre = std::make_unique<Fibre>();
   Wait wait;
-  int shared_arrays = 0;                // met so far
-  uint64_t given = 0, received = 0;     // in a shuffle
-  int source = 0;                       // lane to receive from
+  int shared_arrays = 0;             // met so far
+  uint64_t given = 0, received = 0;  // in a shuffle
+  int source = 0;                    // lane to receive from
 };
 
 class Block {
@@ -66,7 +68,8 @@ class Block {
   }
   uint64_t Shuffle(unsigned mask, uint64_t bits, int source, const std::source_location& where) {
     if (!(mask >> lane() & 1)) Fault("a shuffle's mask lacks the calling lane", lane());
-    if (source < 0 || source >= kWarpSize || !(mask >> source & 1)) Fault("shuffle from a lane outside the mask:", source);
+    if (source < 0 || source >= kWarpSize || !(mask >> source & 1))
+      Fault("shuffle from a lane outside the mask:", source);
     Thread& thread = threads_[current_];
     thread.given = bits;
     thread.source = source;
@@ -76,17 +79,21 @@ class Block {
   SharedCell* NextShared(int count) {
     const size_t index = threads_[current_].shared_arrays++;
     if (index == shared_.size()) shared_.emplace_back(count);
-    if (shared_[index].size() != static_cast<size_t>(count)) Fault("threads disagree about the size of shared array", static_cast<int64_t>(index));
+    if (shared_[index].size() != static_cast<size_t>(count))
+      Fault("threads disagree about the size of shared array", static_cast<int64_t>(index));
     return shared_[index].data();
   }
   int lane() const { return current_ % kWarpSize; }
 
-  SharedCell::Access Now() const { return {current_ / kWarpSize, lane(), epoch_, warp_epochs_[current_ / kWarpSize]}; }
+  SharedCell::Access Now() const {
+    return {current_ / kWarpSize, lane(), epoch_, warp_epochs_[current_ / kWarpSize]};
+  }
   // Whether the running thread's access is not ordered after an earlier one.
   bool Races(const SharedCell::Access& earlier) const {
     const SharedCell::Access now = Now();
     if (earlier.block_epoch != now.block_epoch) return false;
-    return earlier.warp != now.warp || (earlier.lane != now.lane && earlier.warp_epoch == now.warp_epoch);
+    return earlier.warp != now.warp ||
+           (earlier.lane != now.lane && earlier.warp_epoch == now.warp_epoch);
   }
 
  private:
@@ -106,7 +113,8 @@ class Block {
     return waiting;
   }
 
-  // Lets go the warps, else the block, whose threads have all arrived; faults where nobody can go on.
+  // Lets go the warps, else the block, whose threads have all arrived; faults where nobody can go
+  // on.
   void Release() {
     bool released = false;
     for (int t = 0; t < shape_->threads; ++t) released = ReleaseLanes(t) || released;
@@ -126,7 +134,10 @@ class Block {
       }
       return true;
     };
-    if (!each_lane([&](int i) { return i < shape_->threads && !threads_[i].fibre->done() && threads_[i].wait == wait; })) return false;
+    if (!each_lane([&](int i) {
+          return i < shape_->threads && !threads_[i].fibre->done() && threads_[i].wait == wait;
+        }))
+      return false;
     each_lane([&](int i) {
       threads_[i].received = threads_[begin + threads_[i].source].given;
       threads_[i].wait = Wait();
@@ -137,16 +148,21 @@ class Block {
     return true;
   }
 
-  // Nobody can run. False if that is because all are at one barrier of the block; else names two threads that disagree.
+  // Nobody can run. False if that is because all are at one barrier of the block; else names two
+  // threads that disagree.
   bool Diverged() {
     int first = 0;
     while (threads_[first].fibre->done()) ++first;
     const Wait& wait = threads_[first].wait;
-    const std::string head = fmt::format("{}: block {}: threads diverge: thread {} waits in {}", shape_->name, blockIdx.x, first, wait.ToString());
+    const std::string head = fmt::format("{}: block {}: threads diverge: thread {} waits in {}",
+                                         shape_->name, blockIdx.x, first, wait.ToString());
     for (int t = 0; t < shape_->threads; ++t) {
-      const bool partner = wait.kind == Wait::kBlock || (t / kWarpSize == first / kWarpSize && (wait.mask >> t % kWarpSize & 1));
+      const bool partner = wait.kind == Wait::kBlock ||
+                           (t / kWarpSize == first / kWarpSize && (wait.mask >> t % kWarpSize & 1));
       if (!partner || (!threads_[t].fibre->done() && threads_[t].wait == wait)) continue;
-      fault_ = fmt::format("{}, thread {} {}", head, t, threads_[t].fibre->done() ? "has returned" : "in " + threads_[t].wait.ToString());
+      fault_ = fmt::format(
+          "{}, thread {} {}", head, t,
+          threads_[t].fibre->done() ? "has returned" : "in " + threads_[t].wait.ToString());
       return true;
     }
     if (wait.kind == Wait::kWarp) fault_ = head + ", whose mask names lanes that the block lacks";
@@ -189,7 +205,8 @@ SharedCell* SharedCells(int count) { return TheBlock().NextShared(count); }
 
 void CheckRead(SharedCell& cell) {
   if (!cell.written) Fault("shared memory is read before it was written");
-  if (TheBlock().Races(cell.write)) Fault("shared memory is read that another thread wrote, with no barrier between");
+  if (TheBlock().Races(cell.write))
+    Fault("shared memory is read that another thread wrote, with no barrier between");
   const SharedCell::Access now = TheBlock().Now();
   SharedCell::Access& read = cell.read;
   if (read.block_epoch != now.block_epoch) {
@@ -206,13 +223,19 @@ void CheckRead(SharedCell& cell) {
 }
 
 void CheckWrite(SharedCell& cell) {
-  if (cell.written && TheBlock().Races(cell.write)) Fault("shared memory is written by two threads with no barrier between");
-  if (TheBlock().Races(cell.read)) Fault("shared memory is written that another thread read, with no barrier between");
+  if (cell.written && TheBlock().Races(cell.write))
+    Fault("shared memory is written by two threads with no barrier between");
+  if (TheBlock().Races(cell.read))
+    Fault("shared memory is written that another thread read, with no barrier between");
   cell.written = true;
   cell.write = TheBlock().Now();
 }
 
 }  // namespace kt::shim
 
-void __syncthreads(std::source_location where) { kt::shim::TheBlock().WaitHere(kt::shim::Wait::kBlock, 0, where); }
-void __syncwarp(unsigned mask, std::source_location where) { kt::shim::TheBlock().WaitHere(kt::shim::Wait::kWarp, mask, where); }
+void __syncthreads(std::source_location where) {
+  kt::shim::TheBlock().WaitHere(kt::shim::Wait::kBlock, 0, where);
+}
+void __syncwarp(unsigned mask, std::source_location where) {
+  kt::shim::TheBlock().WaitHere(kt::shim::Wait::kWarp, mask, where);
+}

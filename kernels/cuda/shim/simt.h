@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block of CUDA threads on one CPU thread: each thread is a fibre that runs until it waits. What is undefined on a GPU is a fault here:
-// barriers or shuffles that not all threads reach at the same place, shared memory that is read before it is written or used by two
-// threads without a barrier between them, and accesses outside an allocation.
+// A block of CUDA threads on one CPU thread: each thread is a fibre that runs until it waits. What
+// is undefined on a GPU is a fault here: barriers or shuffles that not all threads reach at the
+// same place, shared memory that is read before it is written or used by two threads without a
+// barrier between them, and accesses outside an allocation.
 #ifndef KT_KERNELS_CUDA_SHIM_SIMT_H_
 #define KT_KERNELS_CUDA_SHIM_SIMT_H_
 
@@ -19,7 +20,8 @@ struct dim3 {
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 void __syncthreads(std::source_location where = std::source_location::current());
-void __syncwarp(unsigned mask = 0xffffffffu, std::source_location where = std::source_location::current());
+void __syncwarp(unsigned mask = 0xffffffffu,
+                std::source_location where = std::source_location::current());
 
 namespace kt::shim {
 
@@ -52,7 +54,10 @@ Extent FindAllocation(const void* address);
 template <typename T>
 class GlobalPointer {
  public:
-  GlobalPointer(T* p) : p_(p), extent_(FindAllocation(p)) {}  // NOLINT(google-explicit-constructor): as a raw pointer is passed to a kernel
+  GlobalPointer(T* p)
+      : p_(p),
+        extent_(FindAllocation(p)) {
+  }  // NOLINT(google-explicit-constructor): as a raw pointer is passed to a kernel
   explicit operator bool() const { return p_ != nullptr; }
   GlobalPointer operator+(int64_t n) const {
     GlobalPointer moved = *this;
@@ -61,7 +66,8 @@ class GlobalPointer {
   }
   T& operator[](int64_t i) const {
     const char* at = reinterpret_cast<const char*>(p_ + i);
-    if (at < extent_.begin || at + sizeof(T) > extent_.end) Fault("access outside the buffer at element", i);
+    if (at < extent_.begin || at + sizeof(T) > extent_.end)
+      Fault("access outside the buffer at element", i);
     return p_[i];
   }
 
@@ -80,7 +86,8 @@ struct SharedCell {
   bool written = false;
   Access write, read;
 };
-SharedCell* SharedCells(int count);  // of the running thread's next array; the same for all threads of the block
+SharedCell* SharedCells(
+    int count);  // of the running thread's next array; the same for all threads of the block
 void CheckRead(SharedCell& cell);
 void CheckWrite(SharedCell& cell);
 
@@ -128,11 +135,13 @@ T ShuffleValue(unsigned mask, T value, int source, const std::source_location& w
 }  // namespace kt::shim
 
 template <typename T>
-T __shfl_sync(unsigned mask, T value, int source, std::source_location where = std::source_location::current()) {
+T __shfl_sync(unsigned mask, T value, int source,
+              std::source_location where = std::source_location::current()) {
   return kt::shim::ShuffleValue(mask, value, source, where);
 }
 template <typename T>
-T __shfl_xor_sync(unsigned mask, T value, int lane_mask, std::source_location where = std::source_location::current()) {
+T __shfl_xor_sync(unsigned mask, T value, int lane_mask,
+                  std::source_location where = std::source_location::current()) {
   return kt::shim::ShuffleValue(mask, value, kt::shim::Lane() ^ lane_mask, where);
 }
 

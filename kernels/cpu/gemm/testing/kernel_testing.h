@@ -14,7 +14,8 @@
 
 namespace kt {
 
-// Whether this test program can run a row: its AVX-512 files may have been compiled with emulated intrinsics (tests/isa).
+// Whether this test program can run a row: its AVX-512 files may have been compiled with emulated
+// intrinsics (tests/isa).
 inline bool CanRun(Isa isa) {
 #ifdef KT_EMULATED_AVX512
   return IsaSupported(Isa::kAvx2);
