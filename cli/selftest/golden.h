@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Expected results of a tiny checkpoint: DIR/golden.json and DIR/golden.safetensors
-// (tests/data/models/README.md has the fields).
+// (tests/data/models/README.md lists the fields).
 #ifndef KT_CLI_SELFTEST_GOLDEN_H_
 #define KT_CLI_SELFTEST_GOLDEN_H_
 
