@@ -89,6 +89,18 @@ void TellNodeReady() {
   close(fd);
 }
 
+// Rings that an earlier coordinator of this system left at the node.
+void DropRings(NodeClient& node) {
+  absl::StatusOr<std::string> text = node.SegmentsJson();
+  if (!text.ok()) return;
+  absl::StatusOr<Json> json = ParseJson(*text);
+  if (!json.ok() || !json->contains("segments")) return;
+  for (const Json& segment : (*json)["segments"]) {
+    const std::string name = segment.value("name", "");
+    if (name.rfind("expert-ring-", 0) == 0) node.DropSegment(name).IgnoreError();
+  }
+}
+
 void SetFigures(const SchedulerLoop& loop, const WorkerLinks& links, metrics::Metrics& metrics,
                 SchedulerStats& last) {
   SchedulerStats now = loop.stats();
@@ -128,20 +140,22 @@ absl::Status Serve(const proto::RuntimeConfig& config, const sigset_t& stop_sign
   metrics::Metrics metrics(config.model().served_model_name());
   metrics.SetWarnings({config.experts().warnings().begin(), config.experts().warnings().end()});
 
-  auto node_mutex = std::make_shared<std::mutex>();
+  // From here on used by the links' thread alone.
   KT_ASSIGN_OR_RETURN(NodeClient node, NodeClient::Connect(runtime_dir + "/node.sock"));
+  DropRings(node);
+  auto warn = [](const absl::Status& s) {
+    if (!s.ok()) spdlog::warn("{}", Message(s));
+  };
   std::once_flag told;
-  WorkerLinks links(config,
-                    RegistryConfig{.gpu_workers = config.device().tensor_parallel_size(),
-                                   .expert_workers = config.experts().worker_count(),
-                                   .versions = {kProtocolVersion, BuildId(), kPackedLayoutVersion}},
-                    {.on_serving = [&] { std::call_once(told, TellNodeReady); },
-                     .kill =
-                         [&](const std::string& process) {
-                           std::lock_guard lock(*node_mutex);
-                           if (absl::Status s = node.KillProcess(process); !s.ok())
-                             spdlog::warn("{}", Message(s));
-                         }});
+  WorkerLinks links(
+      config,
+      RegistryConfig{.gpu_workers = config.device().tensor_parallel_size(),
+                     .expert_workers = config.experts().worker_count(),
+                     .versions = {kProtocolVersion, BuildId(), kPackedLayoutVersion},
+                     .first_generation = NewIncarnation()},
+      {.on_serving = [&] { std::call_once(told, TellNodeReady); },
+       .drop_segment = [&](const std::string& segment) { warn(node.DropSegment(segment)); },
+       .kill = [&](const std::string& process) { warn(node.KillProcess(process)); }});
   KT_ASSIGN_OR_RETURN(
       std::unique_ptr<Scheduler> scheduler,
       Scheduler::Create({.options = config.scheduler(),

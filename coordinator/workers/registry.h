@@ -33,6 +33,7 @@ struct RegistryConfig {
   int gpu_workers = 1;
   int expert_workers = 1;
   HandshakeVersions versions;
+  uint64_t first_generation = 1;  // above every one of an earlier coordinator of this system
   Duration silence_max =
       std::chrono::seconds(30);  // a ready worker that reports nothing for longer is taken for hung
 };
@@ -68,7 +69,8 @@ using RegistryAction = std::variant<AttachAction, LostAction, KillAction>;
 
 class Registry {
  public:
-  explicit Registry(const RegistryConfig& config) : config_(config) {}
+  explicit Registry(const RegistryConfig& config)
+      : config_(config), generation_(config.first_generation - 1) {}
 
   // FailedPrecondition: a version differs (both values), or an older incarnation than the one
   // known. InvalidArgument: not an expected worker.
@@ -106,7 +108,7 @@ class Registry {
 
   const RegistryConfig config_;
   std::map<WorkerKey, Worker> workers_;
-  uint64_t generation_ = 0;
+  uint64_t generation_;
   bool attaching_ = false;  // an AttachAction has not been answered yet
   bool serving_ = false, was_serving_ = false;
   std::string last_loss_;

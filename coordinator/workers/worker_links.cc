@@ -223,6 +223,9 @@ absl::Status WorkerLinks::Attach(const AttachAction& action) {
     KT_RETURN_IF_ERROR(Annotate(FromGrpc(stub->AttachExperts(&context, request, &reply)),
                                 "attach " + WorkerName(gpu.key)));
   }
+  // The ring of the generation before lives on only as long as it is mapped.
+  if (!ring_.empty() && ring_ != reply.ring().segment()) callbacks_.drop_segment(ring_);
+  ring_ = reply.ring().segment();
   for (const WorkerEndpoint& w : action.workers) {
     if (w.key.kind != proto::WORKER_KIND_CPU_EXPERT || !reply.has_ring()) continue;
     grpc::ClientContext context;

@@ -26,6 +26,7 @@ class WorkerLinks final : public proto::Coordinator::Service, public StepTranspo
  public:
   struct Callbacks {
     std::function<void()> on_serving;  // every time steps can run (again)
+    std::function<void(const std::string& segment)> drop_segment;  // of the node
     std::function<void(const std::string& process)>
         kill;  // ends a process of this machine that hangs
   };
@@ -66,6 +67,7 @@ class WorkerLinks final : public proto::Coordinator::Service, public StepTranspo
   std::shared_ptr<StepStream> stream_ ABSL_GUARDED_BY(mutex_);
   // When the step in flight was sent; 0: none is. Nanoseconds of the steady clock.
   std::atomic<int64_t> step_sent_{0};
+  std::string ring_;  // segment of the current generation; thread_ only
   std::thread thread_;
 };
 
