@@ -88,9 +88,9 @@ int WorkerMain(
       request_stop();
     };
     KT_ASSIGN_OR_RETURN(
-        auto session,
-        WorkerSession::Register(fmt::format("unix:{}/coordinator.sock", runtime_dir),
-                                {kind, index, address, IsaName(isa)}, kRegisterTimeoutMs, on_lost));
+        auto session, WorkerSession::Register(fmt::format("unix:{}/coordinator.sock", runtime_dir),
+                                              {kind, index, address, IsaName(isa)},
+                                              kRegisterTimeoutMs, stopping, on_lost));
     const proto::LogOptions& log = session->config().log();
     KT_RETURN_IF_ERROR(SetUpLog(process, log.level(), log.format()));
     auto serve = [&]() -> absl::Status {
@@ -111,7 +111,7 @@ int WorkerMain(
     return status;
   };
   absl::Status status = run();
-  return status.ok() ? kExitOk : FailProcess(status);
+  return status.ok() || stopping ? kExitOk : FailProcess(status);
 }
 
 }  // namespace kt

@@ -18,6 +18,7 @@ namespace kt {
 namespace {
 constexpr absl::Duration kHeartbeat = absl::Seconds(1);
 constexpr absl::Duration kProgress = absl::Milliseconds(100);
+constexpr auto kRegisterTry = std::chrono::milliseconds(500);
 }  // namespace
 
 struct WorkerSession::State {
@@ -47,11 +48,17 @@ absl::StatusOr<std::unique_ptr<WorkerSession>> WorkerSession::Register(
   request.set_packed_layout_version(kPackedLayoutVersion);
   request.set_isa(identity.isa);
   request.set_pid(getpid());
-  grpc::ClientContext context;
-  context.set_wait_for_ready(true);
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
   proto::RegisterReply reply;
-  grpc::Status status = session->stub_->Register(&context, request, &reply);
+  grpc::Status status;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  do {  // short tries, so that a stop is noticed
+    if (stop) return Cancelled("register with {}: told to stop", coordinator_address);
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    context.set_deadline(std::chrono::system_clock::now() + kRegisterTry);
+    status = session->stub_->Register(&context, request, &reply);
+  } while (status.error_code() == grpc::DEADLINE_EXCEEDED &&
+           std::chrono::steady_clock::now() < deadline);
   if (!status.ok()) return Annotate(FromGrpc(status), "register with " + coordinator_address);
   session->config_ = reply.config();
   session->state_ = std::make_unique<State>();

@@ -25,11 +25,12 @@ class WorkerSession {
     std::string address;  // this worker's own gRPC target
     std::string isa;
   };
-  // Registers within `timeout_ms` (the coordinator may still be starting). `on_lost` is called
+  // Registers within `timeout_ms` (the coordinator may still be starting), or until `stop`
+  // becomes true (Cancelled). `on_lost` is called
   // once, on another thread, when the coordinator has gone or has replaced this worker.
   static absl::StatusOr<std::unique_ptr<WorkerSession>> Register(
       const std::string& coordinator_address, const Identity& identity, int timeout_ms,
-      std::function<void()> on_lost);
+      const std::atomic<bool>& stop, std::function<void()> on_lost);
   ~WorkerSession();
 
   const proto::RuntimeConfig& config() const { return config_; }
