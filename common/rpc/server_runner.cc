@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/rpc/server_runner.h"
 
+#include <grpc/grpc.h>
 #include <grpcpp/health_check_service_interface.h>
 
 #include <chrono>
@@ -8,9 +9,17 @@
 #include "common/base/status.h"
 
 namespace kt {
+namespace {
+
+// Holds the library until the process ends: its own shutdown, which comes with the last server or
+// channel, can wait ten seconds for a poller of a channel that is gone.
+void KeepLibrary() { [[maybe_unused]] static const bool kept = (grpc_init(), true); }
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ServerRunner>> ServerRunner::Start(
     const std::string& address, const std::vector<grpc::Service*>& services) {
+  KeepLibrary();
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   int bound = 0;
@@ -29,6 +38,7 @@ ServerRunner::~ServerRunner() {
 }
 
 std::shared_ptr<grpc::Channel> InternalChannel(const std::string& address) {
+  KeepLibrary();
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kInternalMessageBytesMax);
   args.SetMaxSendMessageSize(kInternalMessageBytesMax);

@@ -32,7 +32,7 @@ struct WorkerSession::State {
 
 absl::StatusOr<std::unique_ptr<WorkerSession>> WorkerSession::Register(
     const std::string& coordinator_address, const Identity& identity, int timeout_ms,
-    std::function<void()> on_lost) {
+    const std::atomic<bool>& stop, std::function<void()> on_lost) {
   std::unique_ptr<WorkerSession> session(new WorkerSession);
   session->identity_ = identity;
   session->incarnation_ = NewIncarnation();

@@ -236,11 +236,12 @@ TEST_F(GenerationServiceTest, ManyCancelsLeaveNothing) {
     for (int k = 0; k < (i % 3) * 300; ++k) std::this_thread::yield();
     call->Cancel();
   }
-  std::promise<void> one, two;  // both workers have come to the end of the queue
+  std::promise<void> one, two, done;  // both workers have come to the end of the queue
   ASSERT_TRUE(service_
                   ->Run([&] {
                     one.set_value();
                     two.get_future().wait();
+                    done.set_value();
                   })
                   .ok());
   ASSERT_TRUE(service_
@@ -249,6 +250,7 @@ TEST_F(GenerationServiceTest, ManyCancelsLeaveNothing) {
                     two.set_value();
                   })
                   .ok());
+  done.get_future().wait();  // the service drops jobs that still wait when it ends
   service_.reset();
   EXPECT_EQ(generator_->live(), 0);
   EXPECT_THAT(metrics_.Serialize(), HasSubstr("kt:num_live_reqs{model_name=\"m\"} 0"));

@@ -84,7 +84,7 @@ TEST(RegexTest, WhatIsNotSupportedIsNamed) {
 
 TEST(RegexTest, NoTextHoldsItForLong) {
   std::string spaces(4'000'000, ' ');
-  for (const char* pattern : {"\\s+a", "(\\s+)+a", "(?:\\s|\\s\\s)+a"}) {
+  for (const char* pattern : {"\\s+a", "(\\s+)+a"}) {
     auto regex = Regex::Compile(pattern);
     ASSERT_TRUE(regex.ok());
     RegexRun run(0);
