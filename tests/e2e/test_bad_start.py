@@ -61,7 +61,7 @@ def test_flags(args, says):
 
 
 def test_no_model():
-    assert "MODEL_DIR" in refuse(USAGE)
+    assert "--model" in refuse(USAGE)
 
 
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors", "tokenizer.json"])
@@ -89,11 +89,13 @@ def test_truncated_json(broken, file):
 
 
 def test_missing_shard(broken):
+    (broken / "model.safetensors").unlink()
     (broken / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"model.norm.weight": "model-00002-of-00002.safetensors"}}))
     assert "model-00002-of-00002.safetensors" in refuse_model(broken)
 
 
 def test_shard_outside(broken):
+    (broken / "model.safetensors").unlink()
     (broken / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"model.norm.weight": "../../../etc/passwd"}}))
     assert "../../../etc/passwd" in refuse_model(broken)
 
