@@ -126,7 +126,7 @@ say "Serving $model"
 trap stop_server EXIT
 trap 'trap - INT TERM; exit 130' INT TERM
 start_server
-ask "What is the capital of France?"
+ask "What is the capital of Japan?"
 if $once; then
   stop_server
   exit 0

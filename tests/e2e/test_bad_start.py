@@ -101,7 +101,7 @@ def test_shard_outside(broken):
 
 
 @pytest.mark.parametrize("changes, says", [
-    ({"model_type": "gpt9", "architectures": ["Gpt9ForCausalLM"]}, "gpt9"), ({"hidden_size": 64}, "hidden_size"), ({"hidden_size": "big"}, "hidden_size"),
+    ({"model_type": "gpt9", "architectures": ["Gpt9ForCausalLM"]}, "gpt9"), ({"hidden_size": 64}, "expected BF16"), ({"hidden_size": "big"}, "hidden_size"),
     ({"num_hidden_layers": 5}, "model.layers.4"), ({"num_experts": 32}, "experts"), ({"num_experts_per_tok": 17}, "num_experts_per_tok"),
     ({"num_key_value_heads": 3}, "num_key_value_heads"), ({"head_dim": 0}, "head_dim"), ({"vocab_size": -5}, "vocab_size"),
     ({"num_hidden_layers": 10**12}, "num_hidden_layers"), ({"moe_intermediate_size": 48}, ""), ({"hidden_act": "tanh"}, "tanh"),
