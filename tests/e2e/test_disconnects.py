@@ -107,5 +107,5 @@ def test_disconnects(server):
     figures = {"num_running_reqs": 0, "num_queue_reqs": 0, "num_live_reqs": 0, "kv_blocks_used": 0, "http_connections": 1}  # the one that asks
     eventually(lambda: figures.items() <= server.metrics().items(), server.metrics)
     assert server.metrics()["client_disconnects_total"] >= 200
-    eventually(lambda: descriptors() == open_before, lambda: f"{descriptors()} descriptors open, {open_before} before")
+    eventually(lambda: descriptors() <= open_before, lambda: f"{descriptors()} descriptors open, {open_before} before")
     assert healthy.ask() == want
