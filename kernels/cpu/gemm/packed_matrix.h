@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The packed form of a weight matrix W [n, k] (docs/formats/packed_expert.md): tiles of 16 rows,
+// each contiguous, so that the rows of a tile lie in the lanes of a vector and a pair of k inside a
+// lane. A quantised matrix keeps its codes and scales. Rows and columns that do not exist are zero.
+#ifndef KT_KERNELS_CPU_GEMM_PACKED_MATRIX_H_
+#define KT_KERNELS_CPU_GEMM_PACKED_MATRIX_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/base/bf16.h"
+#include "common/base/weight_matrix.h"
+
+namespace kt {
+
+inline constexpr int kTileRows = 16;
+
+inline int Tiles(int n) { return (n + kTileRows - 1) / kTileRows; }
+
+// P = ceil(k / 2) pairs of columns. Codes of a tile:
+enum class PackedCode : uint8_t {
+  kBf16,     // [P][16][2] bf16
+  kBf16x2,   // [2][P][16][2] bf16: value = first + second
+  kFp8E4m3,  // [P][16][2] bytes
+  kInt8,     // [P][16][2] bytes, offset binary
+  kInt4,     // [P][16] bytes, offset binary, the low nibble is the even column
+  kFp4E2m1,  // [P][16] bytes, the low nibble is the even column
+};
+inline constexpr int kPackedCodes = 6;
+
+// Behind its codes a tile has its scales [Groups()][lanes]. Column c belongs to group
+// (origin + c) / group; groups begin at even columns.
+struct PackedFormat {
+  PackedCode code = PackedCode::kBf16;
+  ScaleType scale = ScaleType::kNone;  // never kF16
+  int lanes = 0;                       // scales per group: 0 none, 1 for all rows of a tile, 16
+  int group = 0;                       // columns per scale; 0 without scales
+  int origin = 0;                      // columns of the first group that lie before column 0
+
+  bool operator==(const PackedFormat&) const = default;
+};
+
+struct PackedMatrix {
+  const uint8_t* data = nullptr;  // PackedBytes; aligned to 64 for speed
+  const float* bias = nullptr;    // [n] or null; products do not add it, their callers do
+  int n = 0;
+  int k = 0;
+  PackedFormat format;
+};
+
+// The form for a checkpoint's matrix: its own codes and scales. Where packed tiles cannot hold them
+// (F16 and F32; a scale on BF16; a group that begins at an odd column, as with a scale per column;
+// 4 bits from an odd first_column) the values are multiplied out: to kBf16x2, which keeps F16
+// exactly and others to 2^-17 of each value, if `exact`, else rounded to kBf16.
+PackedFormat PackedFormatOf(const MatrixView& view, bool exact);
+
+// Scale groups along k; 0 without scales.
+int PackedGroups(int k, const PackedFormat& format);
+// A multiple of 64.
+size_t PackedTileBytes(int k, const PackedFormat& format);
+size_t PackedBytes(int n, int k, const PackedFormat& format);
+
+// Packs tiles [tile_begin, tile_end) of the view to their places in the matrix that starts at
+// `packed`. Thread-safe on disjoint ranges. Fast where rows are contiguous and codes keep their
+// form. `format` is PackedFormatOf(view, ...).
+void Pack(const MatrixView& view, const PackedFormat& format, int tile_begin, int tile_end,
+          uint8_t* packed) noexcept;
+
+// Reads row `row` (of k elements) back: number(code) * scale in fp32, rounded where bf16 is asked.
+void UnpackRow(const PackedMatrix& matrix, int row, float* out) noexcept;
+void UnpackRow(const PackedMatrix& matrix, int row, bf16* out) noexcept;
+
+}  // namespace kt
+
+#endif  // KT_KERNELS_CPU_GEMM_PACKED_MATRIX_H_
