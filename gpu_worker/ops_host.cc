@@ -116,7 +116,7 @@ class HostOps final : public Ops {
                              .sin = sin + int64_t{first} * half,
                              .tokens = count,
                              .heads = heads,
-                             .head_dim = head_dim,
+                             .head_stride = head_dim,
                              .rotary_dim = rope.rotary_dim,
                              .interleaved = rope.interleaved,
                              .is_bf16 = o_.bf16});

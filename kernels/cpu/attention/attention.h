@@ -11,13 +11,14 @@
 
 namespace kt {
 
-constexpr int kKeyGroup =
-    16;  // keys that lie side by side in the cache; block_tokens is a multiple of it
+// Keys that lie side by side in the cache; block_tokens is a multiple of it.
+constexpr int kKeyGroup = 16;
 
 // The cache of one layer, elements of the activation type:
-//   k [blocks, kv_heads, block_tokens / 16, head_dim, 16]        16 keys in the lanes of a vector,
-//   so that scores need no reduction v [blocks, kv_heads, block_tokens, head_dim rounded up to 16]
-//   the padding is written as zero
+//   k [blocks, kv_heads, block_tokens / 16, head_dim, 16]          16 keys in the lanes of a
+//   vector,
+//                                                                  so that scores need no reduction
+//   v [blocks, kv_heads, block_tokens, head_dim rounded up to 16]  the padding is written as zero
 // A fresh cache needs no initialisation: what has not been written is never used.
 struct KvCache {
   void* k = nullptr;
@@ -35,9 +36,11 @@ constexpr int64_t VBlockElements(int kv_heads, int block_tokens, int head_dim) {
 }
 
 // Stores the keys and values of positions [start_position, start_position + tokens) of one
-// sequence. Shapes   k, v [tokens, kv_heads, head_dim], strides in elements between tokens ·
-// block_table[i]: block of positions [i * block_tokens, ...) Threads  calls on different tokens may
-// run at once
+// sequence.
+//
+// Shapes   k, v [tokens, kv_heads, head_dim], strides in elements between tokens · block_table[i]:
+//          block of positions [i * block_tokens, ...)
+// Threads  calls on different tokens may run at once
 struct KvWriteArgs {
   KvCache cache;
   const void* k = nullptr;
@@ -53,17 +56,19 @@ void KvWrite(const KvWriteArgs& args) noexcept;
 // Copies a whole block of a layer (copy-on-write).
 void BlockCopy(const KvCache& cache, int source, int target) noexcept;
 
-// out[i] = softmax(scale * q[i] k^T) v over the keys at positions <= start_position + i, which must
-// be in the cache already.
+// out[i] = softmax(scale * q[i] k^T) v over the keys that query i, at position p = start_position +
+// i, sees: 0..p, or max(0, p - window + 1)..p with a window. They must be in the cache already.
 //
 // Shapes   q, out [tokens, heads, head_dim], strides in elements between tokens; head h reads key
-// head h / (heads / kv_heads) Order    keys are taken in tiles of 64 counted from position 0, with
-// a running maximum and sum per query in fp32. A query's bits depend
-//          on its own values, its position and the cache only: decode, prefill and every cut into
-//          chunks agree.
+//          head h / (heads / kv_heads) · sinks [heads] or null: logits that join the softmax's
+//          maximum and sum and have no value
+// Order    keys are taken in tiles of 64 counted from position 0, with a running maximum and sum
+//          per query in fp32. A query's bits depend on its own values, its position and the cache
+//          only: decode, prefill and every cut into chunks agree.
+// Blocks   block_table entries of positions before every query's window are not read
 // Threads  tasks of one call are independent (a run of queries and a key head each), the first ones
-// take longest; each running task
-//          needs its own scratch of AttentionScratchBytes(), aligned to 64 bytes
+//          take longest; each running task needs its own scratch of AttentionScratchBytes(),
+//          aligned to 64 bytes
 struct AttentionArgs {
   const void* q = nullptr;
   int64_t q_stride = 0;
@@ -75,6 +80,8 @@ struct AttentionArgs {
   int tokens = 0;
   int heads = 0;
   float scale = 0;
+  const float* sinks = nullptr;
+  int window = 0;  // positions a query sees, its own included; 0: all
 };
 int AttentionTasks(const AttentionArgs& args) noexcept;
 size_t AttentionScratchBytes(int heads, int kv_heads, int head_dim) noexcept;

@@ -15,11 +15,12 @@ void RopeTable(const int32_t* positions, int tokens, const float* inv_freq, int 
                float* cos, float* sin) noexcept;
 
 // Turns the first rotary_dim components of every head in place: (a, b) -> (a cos - b sin, b cos + a
-// sin), in fp32, rounded once.
+// sin), in fp32, rounded once. Components elsewhere in a head turn when x points at the first of
+// them: heads [nope | rope] take x + nope.
 //
-// Shapes   x [tokens, heads, head_dim] float or bf16 · cos, sin [tokens, rotary_dim / 2]
+// Shapes   x [tokens, heads, head_stride] float or bf16 · cos, sin [tokens, rotary_dim / 2]
 // Pairs    half-split: (j, j + rotary_dim / 2); interleaved: (2j, 2j + 1)
-// Units    token_stride in elements; the heads of a token are adjacent
+// Units    token_stride, head_stride: elements from one token or head to the next
 struct RopeArgs {
   void* x = nullptr;
   int64_t token_stride = 0;
@@ -27,7 +28,7 @@ struct RopeArgs {
   const float* sin = nullptr;
   int tokens = 0;
   int heads = 0;
-  int head_dim = 0;
+  int64_t head_stride = 0;
   int rotary_dim = 0;
   bool interleaved = false;
   bool is_bf16 = false;

@@ -40,7 +40,7 @@ void ApplyRopeTyped(const RopeArgs& a) {
     const float* cos = a.cos + int64_t{t} * half;
     const float* sin = a.sin + int64_t{t} * half;
     for (int h = 0; h < a.heads; ++h) {
-      T* x = static_cast<T*>(a.x) + t * a.token_stride + int64_t{h} * a.head_dim;
+      T* x = static_cast<T*>(a.x) + t * a.token_stride + h * a.head_stride;
       a.interleaved ? TurnInterleaved(x, cos, sin, half) : TurnHalfSplit(x, cos, sin, half);
     }
   }
