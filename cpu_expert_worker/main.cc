@@ -39,7 +39,8 @@ class CpuExpertWorker final : public Worker {
     const std::string& dir = config.model().weight_path();
     KT_ASSIGN_OR_RETURN(model_, LoadModelConfig(dir));
     KT_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(dir));
-    KT_RETURN_IF_ERROR(CheckManifest(model_, *checkpoint));
+    KT_ASSIGN_OR_RETURN(StoredModel stored,
+                        ResolveWeights(model_, *checkpoint, StoredParts::kExperts));
     const MoeConfig& moe = model_.moes[0];
     KT_ASSIGN_OR_RETURN(IntermediateSlice slice, SliceOfWorker(moe.intermediate, context_.index,
                                                                config.experts().worker_count()));
@@ -48,7 +49,8 @@ class CpuExpertWorker final : public Worker {
 
     pool_ = std::make_unique<topology::ThreadPool>(topology_, "kt-expert", threads_.pins);
     if (!pool_->warning().empty()) spdlog::warn("{}", pool_->warning());
-    size_t bytes = ExpertBank::Bytes(model_, sets, slice);
+    const bool bf16 = config.device().activation_dtype() == "bf16";
+    size_t bytes = ExpertBank::Bytes(model_, stored, sets, slice, !bf16);
     uint8_t* memory = nullptr;
     if (bytes > 0) {
       KT_ASSIGN_OR_RETURN(arena_, Segment::Create("kt-expert-weights", bytes));
@@ -56,13 +58,12 @@ class CpuExpertWorker final : public Worker {
       if (absl::Status s = topology_.BindMemory(memory, bytes, threads_.memory_node); !s.ok())
         spdlog::warn("expert weights: {}", Message(s));
     }
-    KT_ASSIGN_OR_RETURN(bank_, ExpertBank::Load(model_, *checkpoint, sets, slice, memory, *pool_,
-                                                [&](uint64_t done) { progress(done, bytes); }));
-    bool bf16 = config.device().activation_dtype() == "bf16";
+    bank_ = ExpertBank::Load(model_, stored, *checkpoint, sets, slice, !bf16, memory, *pool_,
+                             [&](uint64_t done) { progress(done, bytes); });
     int tokens_max = StepTokensMax(config.scheduler());
     ffn_ = std::make_unique<MoeFfn>(
-        MoeShape{moe.width, slice.end - slice.begin, moe.num_experts, moe.top_k}, context_.isa,
-        kTokensPerPass);
+        MoeShape{moe.width, slice.end - slice.begin, moe.num_experts, moe.top_k, GluParamsOf(moe)},
+        context_.isa, kTokensPerPass);
     scratch_ = AlignedBuffer(ffn_->ScratchBytes(pool_->threads()));
     service_ = std::make_unique<ExpertService>(
         context_.index,

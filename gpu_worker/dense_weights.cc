@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu_worker/dense_weights.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "common/base/status.h"
-#include "kernels/cpu/gemm/gemm.h"
+#include "worker/pack_stored.h"
 
 namespace kt {
 namespace {
@@ -12,140 +12,171 @@ namespace {
 // Walks the model's tensors in a fixed order. Without memory it only measures; with it, it fills.
 class Placer {
  public:
-  Placer(const Checkpoint* checkpoint, uint8_t* memory, Parallel* parallel,
+  explicit Placer(bool exact) : exact_(exact) {}
+  Placer(bool exact, uint8_t* memory, const Checkpoint* checkpoint, Parallel* parallel,
          const std::function<void(uint64_t)>* progress)
-      : checkpoint_(checkpoint), memory_(memory), parallel_(parallel), progress_(progress) {}
+      : exact_(exact),
+        memory_(memory),
+        checkpoint_(checkpoint),
+        parallel_(parallel),
+        progress_(progress) {}
 
-  LinearWeight Linear(const std::string& name, const std::string& bias, int n, int k) {
-    LinearWeight w{.n = n, .k = k};
-    if (uint8_t* p = Take(PackedBf16Bytes(n, k))) {
-      w.packed = reinterpret_cast<const bf16*>(p);
-      if (const TensorInfo* t = Find(name)) Pack(*t, n, k, reinterpret_cast<bf16*>(p));
-    }
-    if (!bias.empty()) w.bias = Vector(bias, n);
+  PackedMatrix Linear(const StoredMatrix& stored, const StoredVector& bias = {}) {
+    if (!stored) return {};
+    PackedMatrix w = Part(stored.view);
+    w.bias = Vector(bias);
+    Done(stored);
     return w;
   }
 
-  const float* Vector(const std::string& name, int64_t n) {
-    auto* p = reinterpret_cast<float*>(Take(static_cast<size_t>(n) * 4));
-    const TensorInfo* t = p != nullptr ? Find(name) : nullptr;
-    if (t == nullptr) return p;
-    if (t->dtype == DType::kF32) {
-      std::memcpy(p, t->data.data(), static_cast<size_t>(n) * 4);
-    } else {
-      for (int64_t i = 0; i < n; ++i) {  // a shard may put its tensors at odd addresses
-        bf16 x;
-        std::memcpy(&x, t->data.data() + 2 * i, sizeof(x));
-        p[i] = ToFloat(x);
-      }
+  // kv_b [heads * (nope + v), kv_lora]: of each head the rows of the keys, transposed, and those of
+  // the values.
+  void SplitHeads(const StoredMatrix& kv_b, const AttentionConfig& a, AttentionWeights& out) {
+    int head_rows = a.nope_dim + a.v_head_dim;
+    for (int head = 0; head < a.num_heads; ++head) {
+      MatrixView rows = kv_b.view.Rows(head * head_rows, (head + 1) * head_rows);
+      out.key_up.push_back(TransposedPart(rows.Rows(0, a.nope_dim)));
+      out.value_up.push_back(Part(rows.Rows(a.nope_dim, head_rows)));
     }
-    Done(*t);
+    Done(kv_b);
+  }
+
+  const float* Vector(const StoredVector& stored, float added = 0) {
+    if (!stored) return nullptr;
+    auto* p = reinterpret_cast<float*>(Take(static_cast<size_t>(stored.n) * sizeof(float)));
+    if (p == nullptr) return nullptr;
+    stored.Read(p);
+    if (added != 0) std::for_each(p, p + stored.n, [&](float& x) { x += added; });
+    Done(*stored.tensor);
     return p;
   }
 
+  FfnWeights Ffn(const StoredFfn& stored) {
+    return {Linear(stored.gate), Linear(stored.up), Linear(stored.down)};
+  }
+
   size_t used() const { return used_; }
-  const std::string& missing() const { return missing_; }
 
  private:
+  PackedMatrix Part(const MatrixView& view) {
+    PackedMatrix w{.n = view.n, .k = view.k, .format = PackedFormatOf(view, exact_)};
+    uint8_t* p = Take(PackedBytes(w.n, w.k, w.format));
+    w.data = p;
+    if (p != nullptr) PackParallel(view, w.format, p, *parallel_);
+    return w;
+  }
+
+  // 4-bit codes have no transposed view: their values are multiplied out first.
+  PackedMatrix TransposedPart(const MatrixView& view) {
+    if (CodeBits(view.code) >= 8) return Part(view.Transposed());
+    std::vector<float> values;
+    MatrixView wide{
+        .n = view.n, .k = view.k, .code = WeightCode::kF32, .code_row_stride = int64_t{view.k} * 4};
+    if (memory_ != nullptr) {
+      for (int r = 0; r < view.n; ++r) {
+        for (int c = 0; c < view.k; ++c) values.push_back(view.At(r, c));
+      }
+      wide.codes = reinterpret_cast<const uint8_t*>(values.data());
+    }
+    return Part(wide.Transposed());
+  }
+
   uint8_t* Take(size_t bytes) {
     size_t at = used_;
     used_ += (bytes + 255) / 256 * 256;
     return memory_ != nullptr ? memory_ + at : nullptr;
   }
 
-  const TensorInfo* Find(const std::string& name) {
-    const TensorInfo* t = checkpoint_->Find(name);
-    if (t == nullptr && missing_.empty()) missing_ = name;
-    return t;
+  void Done(const StoredMatrix& stored) {
+    Done(*stored.codes);
+    if (stored.scales != nullptr) Done(*stored.scales);
   }
-
-  void Pack(const TensorInfo& t, int n, int k, bf16* packed) {
-    const auto* source = reinterpret_cast<const bf16*>(t.data.data());
-    constexpr int kRows = 512;  // a multiple of the tile: parts are packed independently
-    parallel_->Run((n + kRows - 1) / kRows, [&](int part, int) {
-      int first = part * kRows, rows = std::min(kRows, n - first);
-      PackBf16(source + int64_t{first} * k, k, rows, k,
-               packed + PackedBf16Bytes(first, k) / sizeof(bf16));
-    });
-    Done(t);
-  }
-
   void Done(const TensorInfo& t) {
+    if (memory_ == nullptr) return;
     checkpoint_->Release(t);
     bytes_read_ += t.data.size();
     (*progress_)(bytes_read_);
   }
 
-  const Checkpoint* checkpoint_;
-  uint8_t* memory_;
-  Parallel* parallel_;
-  const std::function<void(uint64_t)>* progress_;
+  const bool exact_;
+  uint8_t* const memory_ = nullptr;
+  const Checkpoint* const checkpoint_ = nullptr;
+  Parallel* const parallel_ = nullptr;
+  const std::function<void(uint64_t)>* const progress_ = nullptr;
   size_t used_ = 0;
   uint64_t bytes_read_ = 0;
-  std::string missing_;
 };
 
-FfnWeights PlaceFfn(Placer& p, const std::string& gate, const std::string& up,
-                    const std::string& down, int hidden, int intermediate) {
-  FfnWeights w;
-  w.gate = p.Linear(gate, "", intermediate, hidden);
-  w.up = p.Linear(up, "", intermediate, hidden);
-  w.down = p.Linear(down, "", hidden, intermediate);
+AttentionWeights PlaceAttention(const AttentionConfig& a, const StoredLayer& s, float norm_offset,
+                                Placer& p) {
+  AttentionWeights w;
+  w.o = p.Linear(s.o, s.o_bias);
+  w.q = p.Linear(s.q, s.q_bias);
+  w.k = p.Linear(s.k, s.k_bias);
+  w.v = p.Linear(s.v, s.v_bias);
+  w.q_norm = p.Vector(s.q_norm, norm_offset);
+  w.k_norm = p.Vector(s.k_norm, norm_offset);
+  w.sinks = p.Vector(s.sinks);
+  w.q_a = p.Linear(s.q_a, s.q_a_bias);
+  w.q_b = p.Linear(s.q_b);
+  w.kv_a = p.Linear(s.kv_a, s.kv_a_bias);
+  w.q_a_norm = p.Vector(s.q_a_norm, norm_offset);
+  w.kv_a_norm = p.Vector(s.kv_a_norm, norm_offset);
+  if (s.kv_b) p.SplitHeads(s.kv_b, a, w);
+  w.index_q = p.Linear(s.index_q);
+  w.index_k = p.Linear(s.index_k);
+  w.index_weights = p.Linear(s.index_weights);
+  w.index_k_norm = p.Vector(s.index_k_norm);
+  w.index_k_norm_bias = p.Vector(s.index_k_norm_bias);
+  w.delta_qkv = p.Linear(s.delta_qkv);
+  w.delta_z = p.Linear(s.delta_z);
+  w.delta_b = p.Linear(s.delta_b);
+  w.delta_a = p.Linear(s.delta_a);
+  w.delta = {.conv = p.Vector(s.conv),
+             .a_log = p.Vector(s.a_log),
+             .dt_bias = p.Vector(s.dt_bias),
+             .gated_norm = p.Vector(s.gated_norm)};
   return w;
 }
 
-void Place(const ModelConfig& c, Placer& p, DenseWeights& w) {
-  ModelTensors names = TensorNames(c);
-  w.embedding = p.Linear(names.embedding, "", c.vocab, c.hidden);
-  w.head = c.tie_word_embeddings ? w.embedding : p.Linear(names.lm_head, "", c.vocab, c.hidden);
-  w.final_norm = p.Vector(names.final_norm, c.hidden);
-  w.layers.resize(c.layers.size());
+void Place(const ModelConfig& c, const StoredModel& stored, Placer& p, DenseWeights& w) {
+  const float norm_offset = c.norm_adds_one ? 1 : 0;
+  w.embedding = p.Linear(stored.embedding);
+  w.head = c.tie_word_embeddings ? w.embedding : p.Linear(stored.lm_head);
+  w.final_norm = p.Vector(stored.final_norm, norm_offset);
   for (size_t l = 0; l < c.layers.size(); ++l) {
-    const LayerTensors& t = names.layers[l];
-    const AttentionConfig& a = c.attentions[static_cast<size_t>(c.layers[l].attention)];
-    LayerWeights& out = w.layers[l];
-    out.input_norm = p.Vector(t.input_norm, c.hidden);
-    out.post_attention_norm = p.Vector(t.post_attention_norm, c.hidden);
-    out.q = p.Linear(t.q, t.q_bias, a.num_heads * a.head_dim, c.hidden);
-    out.k = p.Linear(t.k, t.k_bias, a.num_kv_heads * a.head_dim, c.hidden);
-    out.v = p.Linear(t.v, t.v_bias, a.num_kv_heads * a.head_dim, c.hidden);
-    out.o = p.Linear(t.o, "", c.hidden, a.num_heads * a.head_dim);
-    if (a.qk_norm == QkNorm::kPerHead) {
-      out.q_norm = p.Vector(t.q_norm, a.head_dim);
-      out.k_norm = p.Vector(t.k_norm, a.head_dim);
-    }
-    if (!c.layers[l].moe) {
-      out.ffn = PlaceFfn(p, t.gate, t.up, t.down, c.hidden, c.layers[l].dense_intermediate);
-      continue;
-    }
-    const MoeConfig& moe = c.moes[static_cast<size_t>(*c.layers[l].moe)];
-    out.router = p.Vector(t.router, int64_t{moe.num_experts} * c.hidden);
-    if (moe.correction_bias) out.correction_bias = p.Vector(t.correction_bias, moe.num_experts);
-    if (moe.shared_intermediate > 0)
-      out.ffn =
-          PlaceFfn(p, t.shared_gate, t.shared_up, t.shared_down, c.hidden, moe.shared_intermediate);
+    const StoredLayer& s = stored.layers[l];
+    LayerWeights& out = w.layers.emplace_back();
+    out.input_norm = p.Vector(s.input_norm, norm_offset);
+    out.post_attention_norm = p.Vector(s.post_attention_norm, norm_offset);
+    out.attention =
+        PlaceAttention(c.attentions[static_cast<size_t>(c.layers[l].attention)], s, norm_offset, p);
+    out.ffn = p.Ffn(s.ffn);
+    out.router = p.Vector(s.router);
+    out.router_bias = p.Vector(s.router_bias);
+    out.correction_bias = p.Vector(s.correction_bias);
+    out.shared_gate = p.Vector(s.shared_gate);
   }
 }
 
 }  // namespace
 
-size_t DenseWeights::Bytes(const ModelConfig& config) {
-  Placer measure(nullptr, nullptr, nullptr, nullptr);
+size_t DenseWeights::Bytes(const ModelConfig& config, const StoredModel& stored, bool exact) {
+  Placer measure(exact);
   DenseWeights unused;
-  Place(config, measure, unused);
+  Place(config, stored, measure, unused);
   return measure.used();
 }
 
 absl::StatusOr<DenseWeights> DenseWeights::Load(const ModelConfig& config,
+                                                const StoredModel& stored, bool exact,
                                                 const Checkpoint& checkpoint, Device& device,
                                                 Parallel& parallel,
                                                 const std::function<void(uint64_t)>& progress) {
   DenseWeights w;
-  KT_ASSIGN_OR_RETURN(w.memory_, device.Allocate(Bytes(config), "dense weights"));
-  Placer fill(&checkpoint, w.memory_.As<uint8_t>(), &parallel, &progress);
-  Place(config, fill, w);
-  if (!fill.missing().empty())
-    return DataLoss("{}: tensor is missing in the checkpoint", fill.missing());
+  KT_ASSIGN_OR_RETURN(w.memory_, device.Allocate(Bytes(config, stored, exact), "dense weights"));
+  Placer fill(exact, w.memory_.As<uint8_t>(), &checkpoint, &parallel, &progress);
+  Place(config, stored, fill, w);
   return w;
 }
 

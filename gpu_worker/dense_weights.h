@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The weights that every token passes, in device memory: embedding, attention, norms, router, dense
-// and shared FFN, head.
+// and shared FFN, head. Matrices keep the format that the checkpoint gives them.
 #ifndef KT_GPU_WORKER_DENSE_WEIGHTS_H_
 #define KT_GPU_WORKER_DENSE_WEIGHTS_H_
 
@@ -10,38 +10,55 @@
 #include "absl/status/statusor.h"
 #include "common/base/parallel.h"
 #include "common/model/model_config.h"
-#include "common/weights/checkpoint.h"
+#include "common/weights/stored_model.h"
 #include "gpu_worker/device.h"
 #include "gpu_worker/ops.h"
 
 namespace kt {
 
 struct FfnWeights {
-  LinearWeight gate, up, down;
+  PackedMatrix gate, up, down;  // n 0: none
+};
+
+// What the layer's kind of attention does not have is empty. Shapes: common/weights/stored_model.h.
+struct AttentionWeights {
+  PackedMatrix o;
+  PackedMatrix q, k, v;
+  const float *q_norm = nullptr, *k_norm = nullptr, *sinks = nullptr;
+  PackedMatrix q_a, q_b, kv_a;
+  const float *q_a_norm = nullptr, *kv_a_norm = nullptr;
+  // kv_b of each head taken apart: [kv_lora, nope] and [v_head_dim, kv_lora].
+  std::vector<PackedMatrix> key_up, value_up;
+  PackedMatrix index_q, index_k, index_weights;
+  const float *index_k_norm = nullptr, *index_k_norm_bias = nullptr;
+  PackedMatrix delta_qkv, delta_z, delta_b, delta_a;
+  DeltaNetWeights delta;
 };
 
 struct LayerWeights {
   const float* input_norm = nullptr;           // [hidden]
   const float* post_attention_norm = nullptr;  // [hidden]
-  LinearWeight q, k, v, o;
-  const float* q_norm = nullptr;  // [head_dim] or null
-  const float* k_norm = nullptr;
-  FfnWeights ffn;                 // dense layer, or the shared experts of a MoE layer (n 0: none)
-  const float* router = nullptr;  // [num_experts, hidden]
-  const float* correction_bias = nullptr;  // [num_experts] or null
+  AttentionWeights attention;
+  FfnWeights ffn;                          // dense layer, or the shared experts of a MoE layer
+  const float* router = nullptr;           // [num_experts, hidden]
+  const float* router_bias = nullptr;      // [num_experts]
+  const float* correction_bias = nullptr;  // [num_experts]
+  const float* shared_gate = nullptr;      // [hidden]
 };
 
 // Immutable after Load.
 class DenseWeights {
  public:
-  static size_t Bytes(const ModelConfig& config);
-  // The checkpoint has passed CheckManifest. `progress` gets the bytes of the checkpoint read so
-  // far.
-  static absl::StatusOr<DenseWeights> Load(const ModelConfig& config, const Checkpoint& checkpoint,
-                                           Device& device, Parallel& parallel,
+  // `exact`: what cannot stay as it is stored keeps its value to 2^-17 instead of rounding to bf16
+  // (packed_matrix.h).
+  static size_t Bytes(const ModelConfig& config, const StoredModel& stored, bool exact);
+  // `progress` gets the bytes of the checkpoint read so far.
+  static absl::StatusOr<DenseWeights> Load(const ModelConfig& config, const StoredModel& stored,
+                                           bool exact, const Checkpoint& checkpoint, Device& device,
+                                           Parallel& parallel,
                                            const std::function<void(uint64_t)>& progress);
 
-  LinearWeight embedding, head;  // the same memory where the model ties them
+  PackedMatrix embedding, head;  // the same memory where the model ties them
   const float* final_norm = nullptr;
   std::vector<LayerWeights> layers;
   size_t bytes() const { return memory_.bytes(); }

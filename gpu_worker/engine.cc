@@ -134,8 +134,10 @@ absl::Status Engine::Run(const proto::StepPlan& plan, proto::StepResult& result)
   const ModelConfig& c = *p_.config;
   for (const proto::BlockCopy& copy : plan.copies()) {
     for (size_t l = 0; l < c.layers.size(); ++l) {
-      p_.ops->KvCopyBlock(c.attentions[static_cast<size_t>(c.layers[l].attention)],
-                          p_.cache->layer(l), copy.source(), copy.target());
+      const AttentionConfig& a = c.attentions[static_cast<size_t>(c.layers[l].attention)];
+      const IndexerConfig* indexer =
+          a.indexer ? &c.indexers[static_cast<size_t>(*a.indexer)] : nullptr;
+      p_.ops->CopyBlock(a, indexer, p_.cache->layer(l), copy.source(), copy.target());
     }
   }
   KT_RETURN_IF_ERROR(input_.Fill(plan, *p_.device));
@@ -220,6 +222,25 @@ ForwardTaps Engine::MakeTaps(const proto::StepPlan& plan, proto::StepResult& res
       (void)p_.device->Synchronize(StreamId{});
     };
   }
+  if (any([](const auto& s) { return s.capture().selection(); })) {
+    taps.selection = [this, &plan, &result](int layer, const int32_t* selection, int top_k) {
+      for (int i = 0; i < plan.sequences_size(); ++i) {
+        if (!plan.sequences(i).capture().selection()) continue;
+        const SequenceView& view = input_.sequences()[static_cast<size_t>(i)];
+        std::vector<int32_t> last(static_cast<size_t>(top_k));
+        (void)p_.device->CopyAsync(
+            last.data(), selection + int64_t{view.first_row + view.tokens - 1} * top_k,
+            last.size() * sizeof(int32_t), CopyKind::kDeviceToHost, StreamId{});
+        (void)p_.device->Synchronize(StreamId{});
+        proto::LayerSelection* out =
+            result.mutable_sequences(i)->mutable_capture()->add_selections();
+        out->set_layer(layer);
+        for (int32_t position : last) {
+          if (position >= 0) out->add_positions(position);
+        }
+      }
+    };
+  }
   return taps;
 }
 
@@ -237,7 +258,8 @@ absl::Status Engine::Head(const proto::StepPlan& plan, proto::StepResult& result
     picked.clear();
     for (const HeadRow& r : group) picked.push_back(r.row);
     p_.ops->GatherRows(p_.forward->residual(), picked, c.hidden, picked_);
-    p_.ops->RmsNorm(picked_, p_.dense->final_norm, c.rms_norm_eps, count, c.hidden, normed_);
+    p_.ops->RmsNorm(picked_, c.hidden, p_.dense->final_norm, c.rms_norm_eps, count, c.hidden,
+                    normed_, c.hidden);
     p_.ops->LinearF32(p_.dense->head, normed_, count, logits_);
 
     jobs.clear();

@@ -16,10 +16,6 @@ double Since(int64_t start_us) { return static_cast<double>(NowUs() - start_us) 
 // Widths of the workspace: the widest of all layers.
 struct Widths {
   explicit Widths(const ModelConfig& c) {
-    for (const AttentionConfig& a : c.attentions) {
-      q = std::max(q, a.num_heads * a.head_dim);
-      kv = std::max(kv, a.num_kv_heads * a.head_dim);
-    }
     for (const LayerConfig& l : c.layers) ffn = std::max(ffn, l.dense_intermediate);
     for (const MoeConfig& m : c.moes) {
       ffn = std::max(ffn, m.shared_intermediate);
@@ -27,20 +23,17 @@ struct Widths {
       top_k = std::max(top_k, m.top_k);
     }
   }
-  int q = 0, kv = 0, ffn = 0, experts = 0, top_k = 0;
+  int ffn = 0, experts = 0, top_k = 0;
 };
 
 }  // namespace
 
 size_t Forward::WorkspaceBytes(const ModelConfig& c, int tokens_max, int activation_bytes) {
   Widths w(c);
-  size_t ropes = 0;
-  for (const RopeConfig& r : c.ropes) ropes += static_cast<size_t>(r.rotary_dim);
-  size_t a = static_cast<size_t>(2 * c.hidden + 2 * w.q + 2 * w.kv + w.ffn) *
-             static_cast<size_t>(activation_bytes);
-  size_t f = (static_cast<size_t>(2 * c.hidden + 2 * w.ffn + w.experts + 2 * w.top_k) + ropes) * 4;
+  size_t a = static_cast<size_t>(2 * c.hidden + w.ffn) * static_cast<size_t>(activation_bytes);
+  size_t f = static_cast<size_t>(2 * c.hidden + 2 * w.ffn + w.experts + 2 * w.top_k + 1) * 4;
   // Every piece starts on 256 bytes.
-  return (a + f) * static_cast<size_t>(tokens_max) + (32 + 2 * c.ropes.size()) * 256;
+  return (a + f) * static_cast<size_t>(tokens_max) + 16 * 256;
 }
 
 absl::StatusOr<std::unique_ptr<Forward>> Forward::Create(const Parts& parts) {
@@ -49,6 +42,12 @@ absl::StatusOr<std::unique_ptr<Forward>> Forward::Create(const Parts& parts) {
   const ModelConfig& c = *parts.config;
   Widths w(c);
   int ab = parts.ops->activation_bytes();
+  KT_ASSIGN_OR_RETURN(f.attention_, AttentionBlock::Create({.config = parts.config,
+                                                            .device = parts.device,
+                                                            .ops = parts.ops,
+                                                            .dense = parts.dense,
+                                                            .cache = parts.cache,
+                                                            .tokens_max = parts.tokens_max}));
   KT_ASSIGN_OR_RETURN(f.memory_, parts.device->Allocate(WorkspaceBytes(c, parts.tokens_max, ab),
                                                         "workspace (--chunked-prefill-size)"));
   uint8_t* next = f.memory_.As<uint8_t>();
@@ -61,19 +60,14 @@ absl::StatusOr<std::unique_ptr<Forward>> Forward::Create(const Parts& parts) {
     return p;
   };
   for (void** p : {&f.residual_, &f.normed_}) *p = take(c.hidden, ab);
-  for (void** p : {&f.q_, &f.attended_}) *p = take(w.q, ab);
-  for (void** p : {&f.k_, &f.v_}) *p = take(w.kv, ab);
   f.ffn_mid_ = take(w.ffn, ab);
   auto take_f32 = [&](int width) { return reinterpret_cast<float*>(take(width, 4)); };
   for (float** p : {&f.part_, &f.routed_}) *p = take_f32(c.hidden);
   for (float** p : {&f.gate_, &f.up_}) *p = take_f32(w.ffn);
   f.logits_ = take_f32(w.experts);
   f.weights_ = take_f32(w.top_k);
+  f.shared_gate_ = take_f32(1);
   f.ids_ = reinterpret_cast<int32_t*>(take(w.top_k, 4));
-  for (const RopeConfig& r : c.ropes) {
-    f.cos_.push_back(take_f32(r.rotary_dim / 2));
-    f.sin_.push_back(take_f32(r.rotary_dim / 2));
-  }
   f.host_ids_.resize(static_cast<size_t>(w.top_k) * static_cast<size_t>(parts.tokens_max));
   f.host_weights_.resize(f.host_ids_.size());
   f.resident_.resize(c.layers.size());
@@ -93,14 +87,17 @@ absl::Status Forward::Run(const StepInput& input, ExpertChannel* channel, const 
   times_ = {};
   int tokens = input.tokens();
   p_.ops->Embed(p_.dense->embedding, input.token_ids(), tokens, residual_);
-  for (size_t r = 0; r < c.ropes.size(); ++r)
-    p_.ops->RopeTable(c.ropes[r], input.positions(), tokens, cos_[r], sin_[r]);
+  attention_.BeginStep(input);
   if (taps.hidden) taps.hidden(0, residual_);
   for (size_t l = 0; l < c.layers.size(); ++l) {
     int64_t start = NowUs();
     const LayerWeights& w = p_.dense->layers[l];
-    Attention(l, input);
-    p_.ops->RmsNorm(residual_, w.post_attention_norm, c.rms_norm_eps, tokens, c.hidden, normed_);
+    p_.ops->RmsNorm(residual_, c.hidden, w.input_norm, c.rms_norm_eps, tokens, c.hidden, normed_,
+                    c.hidden);
+    attention_.Run(l, normed_, input, taps.selection, part_);
+    p_.ops->AddParts(residual_, std::array<const float*, 1>{part_}, tokens, c.hidden);
+    p_.ops->RmsNorm(residual_, c.hidden, w.post_attention_norm, c.rms_norm_eps, tokens, c.hidden,
+                    normed_, c.hidden);
     if (c.layers[l].moe) {
       times_.attention_ms += Since(start);
       KT_RETURN_IF_ERROR(Moe(l, tokens, channel, taps));
@@ -112,32 +109,6 @@ absl::Status Forward::Run(const StepInput& input, ExpertChannel* channel, const 
     if (taps.hidden) taps.hidden(static_cast<int>(l) + 1, residual_);
   }
   return absl::OkStatus();
-}
-
-void Forward::Attention(size_t l, const StepInput& input) {
-  const ModelConfig& c = *p_.config;
-  const AttentionConfig& a = c.attentions[static_cast<size_t>(c.layers[l].attention)];
-  const LayerWeights& w = p_.dense->layers[l];
-  int tokens = input.tokens();
-  p_.ops->RmsNorm(residual_, w.input_norm, c.rms_norm_eps, tokens, c.hidden, normed_);
-  p_.ops->Linear(w.q, normed_, tokens, q_);
-  p_.ops->Linear(w.k, normed_, tokens, k_);
-  p_.ops->Linear(w.v, normed_, tokens, v_);
-  if (w.q_norm != nullptr) {
-    p_.ops->RmsNorm(q_, w.q_norm, c.rms_norm_eps, tokens * a.num_heads, a.head_dim, q_);
-    p_.ops->RmsNorm(k_, w.k_norm, c.rms_norm_eps, tokens * a.num_kv_heads, a.head_dim, k_);
-  }
-  if (a.rope) {
-    const RopeConfig& rope = c.ropes[static_cast<size_t>(*a.rope)];
-    const float *cos = cos_[static_cast<size_t>(*a.rope)],
-                *sin = sin_[static_cast<size_t>(*a.rope)];
-    p_.ops->ApplyRope(rope, cos, sin, q_, tokens, a.num_heads, a.head_dim);
-    p_.ops->ApplyRope(rope, cos, sin, k_, tokens, a.num_kv_heads, a.head_dim);
-  }
-  p_.ops->KvWrite(a, p_.cache->layer(l), k_, v_, input.sequences());
-  p_.ops->Attention(a, p_.cache->layer(l), q_, input.sequences(), attended_);
-  p_.ops->LinearF32(w.o, attended_, tokens, part_);
-  p_.ops->AddParts(residual_, std::array<const float*, 1>{part_}, tokens, c.hidden);
 }
 
 void Forward::DenseFfn(const FfnWeights& w, const void* x, int tokens, float* y) {
@@ -152,7 +123,8 @@ absl::Status Forward::Moe(size_t l, int tokens, ExpertChannel* channel, const Fo
   const MoeConfig& moe = c.moes[static_cast<size_t>(*c.layers[l].moe)];
   const LayerWeights& w = p_.dense->layers[l];
   int64_t start = NowUs();
-  p_.ops->RouterLogits(w.router, moe.num_experts, c.hidden, normed_, tokens, logits_);
+  p_.ops->RouterLogits(w.router, w.router_bias, moe.num_experts, c.hidden, normed_, tokens,
+                       logits_);
   p_.ops->RouterTopK(moe, w.correction_bias, logits_, tokens, ids_, weights_);
   if (taps.routing) taps.routing(static_cast<int>(l), ids_, weights_, logits_);
 
@@ -171,6 +143,10 @@ absl::Status Forward::Moe(size_t l, int tokens, ExpertChannel* channel, const Fo
   }
   if (w.ffn.gate.n > 0) {
     DenseFfn(w.ffn, normed_, tokens, part_);
+    if (w.shared_gate != nullptr) {
+      p_.ops->RouterLogits(w.shared_gate, nullptr, 1, c.hidden, normed_, tokens, shared_gate_);
+      p_.ops->ScaleRows(part_, shared_gate_, tokens, c.hidden);
+    }
     parts[count++] = part_;
   }
   times_.device_moe_ms += Since(start);

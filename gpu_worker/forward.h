@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "gpu_worker/attention_block.h"
 #include "gpu_worker/dense_weights.h"
 #include "gpu_worker/device.h"
 #include "gpu_worker/expert_client/expert_channel.h"
@@ -28,6 +29,8 @@ struct ForwardTaps {
   // Per MoE layer: [tokens, k] and [tokens, experts].
   std::function<void(int layer, const int32_t* ids, const float* weights, const float* logits)>
       routing;
+  // Per layer with an indexer of its own: [tokens, top_k] positions, ascending, then -1.
+  AttentionBlock::SelectionTap selection;
 };
 
 // Milliseconds and counts of one step, for StepTimings.
@@ -63,22 +66,20 @@ class Forward {
 
  private:
   explicit Forward(const Parts& parts) : p_(parts) {}
-  void Attention(size_t l, const StepInput& input);
   void DenseFfn(const FfnWeights& w, const void* x, int tokens, float* y);
   absl::Status Moe(size_t l, int tokens, ExpertChannel* channel, const ForwardTaps& taps);
   absl::StatusOr<bool> SubmitExperts(size_t l, const MoeConfig& moe, int tokens,
                                      ExpertChannel* channel, ExpertTicket* ticket);
 
   Parts p_;
+  AttentionBlock attention_;
   DeviceBuffer memory_;
   // Activations, in the device's type.
-  void *residual_ = nullptr, *normed_ = nullptr, *q_ = nullptr, *k_ = nullptr, *v_ = nullptr,
-       *attended_ = nullptr, *ffn_mid_ = nullptr;
+  void *residual_ = nullptr, *normed_ = nullptr, *ffn_mid_ = nullptr;
   // fp32.
   float *part_ = nullptr, *routed_ = nullptr, *gate_ = nullptr, *up_ = nullptr, *logits_ = nullptr,
-        *weights_ = nullptr;
+        *weights_ = nullptr, *shared_gate_ = nullptr;
   int32_t* ids_ = nullptr;
-  std::vector<float*> cos_, sin_;               // of each rope table
   std::vector<std::vector<uint8_t>> resident_;  // [layer][expert]: 1 on the device
   std::vector<std::vector<uint32_t>> counts_;
   std::vector<int32_t> host_ids_;

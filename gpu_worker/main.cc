@@ -45,36 +45,37 @@ class GpuWorker final : public Worker {
     const proto::RuntimeConfig& config = context_.config;
     KT_ASSIGN_OR_RETURN(model_, LoadModelConfig(config.model().path()));
     KT_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(config.model().path()));
-    KT_RETURN_IF_ERROR(CheckManifest(model_, *checkpoint));
+    KT_ASSIGN_OR_RETURN(StoredModel stored, ResolveWeights(model_, *checkpoint));
     Placement placement = UniformPlacement(model_, config.experts().gpu_experts_per_layer());
     resident_sets_ = placement.device;
 
-    uint64_t dense_bytes = DenseWeights::Bytes(model_);
+    const bool exact = config.device().activation_dtype() == "float32";
+    uint64_t dense_bytes = DenseWeights::Bytes(model_, stored, exact);
     IntermediateSlice whole{0, model_.moes.empty() ? 0 : model_.moes[0].intermediate};
-    uint64_t resident_bytes = ExpertBank::Bytes(model_, resident_sets_, whole);
+    uint64_t resident_bytes = ExpertBank::Bytes(model_, stored, resident_sets_, whole, exact);
     uint64_t total = dense_bytes + resident_bytes;
-    KT_ASSIGN_OR_RETURN(dense_, DenseWeights::Load(model_, *checkpoint, *device_, *pool_,
-                                                   [&](uint64_t done) { progress(done, total); }));
+    KT_ASSIGN_OR_RETURN(dense_,
+                        DenseWeights::Load(model_, stored, exact, *checkpoint, *device_, *pool_,
+                                           [&](uint64_t done) { progress(done, total); }));
     if (resident_bytes > 0) {
       KT_ASSIGN_OR_RETURN(
           resident_memory_,
           device_->Allocate(resident_bytes, "resident experts (--kt-num-gpu-experts)"));
     }
-    KT_ASSIGN_OR_RETURN(
-        resident_,
-        ExpertBank::Load(model_, *checkpoint, resident_sets_, whole, resident_memory_.As<uint8_t>(),
-                         *pool_, [&](uint64_t done) { progress(dense_bytes + done, total); }));
+    resident_ = ExpertBank::Load(model_, stored, *checkpoint, resident_sets_, whole, exact,
+                                 resident_memory_.As<uint8_t>(), *pool_,
+                                 [&](uint64_t done) { progress(dense_bytes + done, total); });
     KT_RETURN_IF_ERROR(BuildEngine());
 
     spdlog::info(
         "{} threads; dense weights {:.1f} MB, resident experts {:.1f} MB, KV cache {} blocks of {} "
         "tokens {:.1f} MB",
         pool_->threads(), static_cast<double>(dense_bytes) / 1e6,
-        static_cast<double>(resident_bytes) / 1e6, cache_.blocks(), cache_.block_tokens(),
-        static_cast<double>(cache_.bytes()) / 1e6);
+        static_cast<double>(resident_bytes) / 1e6, cache_.shape().blocks,
+        cache_.shape().block_tokens, static_cast<double>(cache_.bytes()) / 1e6);
     proto::WorkerFacts facts;
     facts.set_step_tokens_max(StepTokensMax(config.scheduler()));
-    facts.set_kv_blocks(cache_.blocks());
+    facts.set_kv_blocks(cache_.shape().blocks);
     facts.set_weight_bytes(static_cast<int64_t>(total));
     facts.set_arena_bytes(static_cast<int64_t>(device_->used_bytes()));
     facts.set_threads(pool_->threads());
@@ -93,11 +94,16 @@ class GpuWorker final : public Worker {
     KT_ASSIGN_OR_RETURN(ops_, MakeHostOps({.isa = context_.isa,
                                            .bf16 = bf16,
                                            .block_tokens = scheduler.block_tokens(),
-                                           .tokens_max = tokens_max},
+                                           .tokens_max = tokens_max,
+                                           .position_max = config.model().context_length()},
                                           model_, *device_, *pool_));
-    KT_ASSIGN_OR_RETURN(cache_,
-                        KvPool::Allocate(model_, KvBlocks(scheduler), scheduler.block_tokens(),
-                                         ops_->activation_bytes(), *device_));
+    KT_ASSIGN_OR_RETURN(
+        cache_, KvPool::Allocate(model_,
+                                 {.blocks = KvBlocks(scheduler),
+                                  .block_tokens = scheduler.block_tokens(),
+                                  .state_slots = HasState(model_) ? StateSlots(scheduler) : 0,
+                                  .activation_bytes = ops_->activation_bytes()},
+                                 *device_));
     KT_ASSIGN_OR_RETURN(forward_, Forward::Create({.config = &model_,
                                                    .device = device_.get(),
                                                    .ops = ops_.get(),
@@ -109,8 +115,9 @@ class GpuWorker final : public Worker {
     StepLimits limits{.tokens_max = tokens_max,
                       .sequences_max = scheduler.max_running_requests(),
                       .vocab = model_.vocab,
-                      .kv_blocks = cache_.blocks(),
-                      .block_tokens = cache_.block_tokens(),
+                      .kv_blocks = cache_.shape().blocks,
+                      .block_tokens = cache_.shape().block_tokens,
+                      .state_slots = cache_.shape().state_slots,
                       .position_max = config.model().context_length()};
     KT_ASSIGN_OR_RETURN(engine_, Engine::Create({.config = &model_,
                                                  .device = device_.get(),

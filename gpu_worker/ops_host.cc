@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "common/base/status.h"
-#include "kernels/cpu/attention/attention.h"
+#include "gpu_worker/host_attention.h"
 #include "kernels/cpu/elementwise/elementwise.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/norm/norm.h"
@@ -22,39 +22,48 @@ constexpr int64_t kRouterWorkPerTask = 1 << 18;
 
 size_t Align(size_t x) { return (x + 255) / 256 * 256; }
 
+// Rows of a product that wait in fp32 for their rounding to bf16.
+constexpr int kLinearRows = 256;
+
+MoeFfn FfnOf(const MoeConfig& m, Isa isa) {
+  return MoeFfn(MoeShape{m.width, m.intermediate, m.num_experts, m.top_k, GluParamsOf(m)}, isa,
+                kExpertTokensPerPass);
+}
+
+// The widest output of a Linear that is rounded: projections of attention.
+int WidestProjection(const ModelConfig& c) {
+  int widest = 0;
+  for (const AttentionConfig& a : c.attentions)
+    widest = std::max(widest, ProjectionWidths(a).widest);
+  for (const IndexerConfig& ix : c.indexers) widest = std::max(widest, ix.num_heads * ix.head_dim);
+  return widest;
+}
+
 struct ScratchSizes {
   ScratchSizes(const HostOpsOptions& o, const ModelConfig& c, int threads) {
-    int widest = 0;
-    for (const AttentionConfig& a : c.attentions) {
-      attention = std::max(attention,
-                           Align(AttentionScratchBytes(a.num_heads, a.num_kv_heads, a.head_dim)));
-      widest = std::max(widest, a.num_heads * a.head_dim);
-    }
-    linear = Align(static_cast<size_t>(o.tokens_max) * static_cast<size_t>(widest) * 4);
+    linear = Align(static_cast<size_t>(std::min(o.tokens_max, kLinearRows)) *
+                   static_cast<size_t>(WidestProjection(c)) * 4);
     for (const MoeConfig& m : c.moes)
       experts = std::max(experts, Align(FfnOf(m, o.isa).ScratchBytes(threads)));
     sample = Align(SampleScratchBytes(c.vocab));
-    total = static_cast<size_t>(threads) * (attention + sample) + linear + experts;
+    total = static_cast<size_t>(threads) * sample + linear + experts;
   }
-  static MoeFfn FfnOf(const MoeConfig& m, Isa isa) {
-    return MoeFfn(MoeShape{m.width, m.intermediate, m.num_experts, m.top_k}, isa,
-                  kExpertTokensPerPass);
-  }
-  size_t attention = 0, sample = 0, linear = 0, experts = 0, total = 0;
+  size_t sample = 0, linear = 0, experts = 0, total = 0;
 };
 
 class HostOps final : public Ops {
  public:
-  HostOps(const HostOpsOptions& o, const ScratchSizes& sizes, DeviceBuffer scratch,
-          Parallel& parallel)
+  HostOps(const HostOpsOptions& o, const ScratchSizes& sizes, HostAttention attention,
+          DeviceBuffer scratch, Parallel& parallel)
       : o_(o),
         sizes_(sizes),
         parallel_(parallel),
         gemm_(SelectGemm(o.isa)),
+        attention_(std::move(attention)),
         scratch_(std::move(scratch)) {
     uint8_t* p = scratch_.As<uint8_t>();
-    attention_scratch_ = p;
-    p += static_cast<size_t>(parallel.threads()) * sizes.attention;
+    attention_.SetScratch(p);
+    p += Align(attention_.ScratchBytes());
     sample_scratch_ = p;
     p += static_cast<size_t>(parallel.threads()) * sizes.sample;
     linear_scratch_ = reinterpret_cast<float*>(p);
@@ -63,24 +72,23 @@ class HostOps final : public Ops {
 
   int activation_bytes() const override { return o_.bf16 ? 2 : 4; }
 
-  void Embed(const LinearWeight& table, const int32_t* ids, int tokens, void* out) override {
+  void Embed(const PackedMatrix& table, const int32_t* ids, int tokens, void* out) override {
     for (int t = 0; t < tokens; ++t) {
       if (o_.bf16) {
-        UnpackRow(table.packed, table.n, table.k, ids[t],
-                  static_cast<bf16*>(out) + int64_t{t} * table.k);
+        UnpackRow(table, ids[t], static_cast<bf16*>(out) + int64_t{t} * table.k);
       } else {
-        UnpackRow(table.packed, table.n, table.k, ids[t],
-                  static_cast<float*>(out) + int64_t{t} * table.k);
+        UnpackRow(table, ids[t], static_cast<float*>(out) + int64_t{t} * table.k);
       }
     }
   }
 
-  void RmsNorm(const void* x, const float* weight, float eps, int rows, int n, void* y) override {
+  void RmsNorm(const void* x, int64_t x_stride, const float* weight, float eps, int rows, int n,
+               void* y, int64_t y_stride) override {
     Split(rows, n, [&](int first, int count) {
-      kt::RmsNorm(o_.isa, {.x = At(x, int64_t{first} * n),
-                           .x_stride = n,
-                           .y = At(y, int64_t{first} * n),
-                           .y_stride = n,
+      kt::RmsNorm(o_.isa, {.x = At(x, first * x_stride),
+                           .x_stride = x_stride,
+                           .y = At(y, first * y_stride),
+                           .y_stride = y_stride,
                            .weight = weight,
                            .rows = count,
                            .n = n,
@@ -89,15 +97,32 @@ class HostOps final : public Ops {
     });
   }
 
-  void LinearF32(const LinearWeight& w, const void* x, int tokens, float* y) override {
+  void LayerNorm(const void* x, const float* weight, const float* bias, float eps, int rows, int n,
+                 void* y) override {
+    kt::LayerNorm(o_.isa, {.x = x,
+                           .x_stride = n,
+                           .y = y,
+                           .y_stride = n,
+                           .weight = weight,
+                           .bias = bias,
+                           .rows = rows,
+                           .n = n,
+                           .eps = eps,
+                           .is_bf16 = o_.bf16});
+  }
+
+  void LinearF32(const PackedMatrix& w, const void* x, int tokens, float* y) override {
     Multiply(w, x, tokens, y);
     if (w.bias != nullptr) Convert(w, y, tokens, y, false);
   }
 
-  void Linear(const LinearWeight& w, const void* x, int tokens, void* y) override {
+  void Linear(const PackedMatrix& w, const void* x, int tokens, void* y) override {
     if (!o_.bf16) return LinearF32(w, x, tokens, static_cast<float*>(y));
-    Multiply(w, x, tokens, linear_scratch_);
-    Convert(w, linear_scratch_, tokens, y, true);
+    for (int first = 0; first < tokens; first += kLinearRows) {
+      int count = std::min(kLinearRows, tokens - first);
+      Multiply(w, At(x, int64_t{first} * w.k), count, linear_scratch_);
+      Convert(w, linear_scratch_, count, At(y, int64_t{first} * w.n), true);
+    }
   }
 
   void RopeTable(const RopeConfig& rope, const int32_t* positions, int tokens, float* cos,
@@ -106,69 +131,84 @@ class HostOps final : public Ops {
                   cos, sin);
   }
 
-  void ApplyRope(const RopeConfig& rope, const float* cos, const float* sin, void* x, int tokens,
-                 int heads, int head_dim) override {
-    int width = heads * head_dim, half = rope.rotary_dim / 2;
-    Split(tokens, width, [&](int first, int count) {
-      kt::ApplyRope(o_.isa, {.x = At(x, int64_t{first} * width),
-                             .token_stride = width,
+  void ApplyRope(const RopeConfig& rope, const float* cos, const float* sin, const HeadsView& x,
+                 int tokens, int heads) override {
+    int half = rope.rotary_dim / 2;
+    Split(tokens, heads * rope.rotary_dim, [&](int first, int count) {
+      kt::ApplyRope(o_.isa, {.x = At(x.data, first * x.token_stride),
+                             .token_stride = x.token_stride,
                              .cos = cos + int64_t{first} * half,
                              .sin = sin + int64_t{first} * half,
                              .tokens = count,
                              .heads = heads,
-                             .head_stride = head_dim,
+                             .head_stride = x.head_stride,
                              .rotary_dim = rope.rotary_dim,
                              .interleaved = rope.interleaved,
                              .is_bf16 = o_.bf16});
     });
   }
 
-  void KvWrite(const AttentionConfig& a, const KvLayer& cache, const void* k, const void* v,
-               std::span<const SequenceView> sequences) override {
-    int64_t width = int64_t{a.num_kv_heads} * a.head_dim;
-    for (const SequenceView& s : sequences) {
-      kt::KvWrite({.cache = CacheOf(a, cache),
-                   .k = At(k, s.first_row * width),
-                   .k_stride = width,
-                   .v = At(v, s.first_row * width),
-                   .v_stride = width,
-                   .block_table = s.block_table,
-                   .start_position = s.start_position,
-                   .tokens = s.tokens});
-    }
-  }
-
-  void KvCopyBlock(const AttentionConfig& a, const KvLayer& cache, int source,
-                   int target) override {
-    BlockCopy(CacheOf(a, cache), source, target);
-  }
-
-  void Attention(const AttentionConfig& a, const KvLayer& cache, const void* q,
-                 std::span<const SequenceView> sequences, void* out) override {
-    int64_t width = int64_t{a.num_heads} * a.head_dim;
-    work_.clear();
-    int tasks = 0;
-    for (const SequenceView& s : sequences) {
-      AttentionArgs args{.q = At(q, s.first_row * width),
-                         .q_stride = width,
-                         .out = At(out, s.first_row * width),
-                         .out_stride = width,
-                         .cache = CacheOf(a, cache),
-                         .block_table = s.block_table,
-                         .start_position = s.start_position,
-                         .tokens = s.tokens,
-                         .heads = a.num_heads,
-                         .scale = a.scale};
-      work_.push_back({args, tasks});
-      tasks += AttentionTasks(args);
-    }
-    parallel_.Run(tasks, [&](int task, int thread) {
-      auto after = std::upper_bound(work_.begin(), work_.end(), task,
-                                    [](int t, const AttentionWork& w) { return t < w.first_task; });
-      const AttentionWork& w = *std::prev(after);
-      AttentionTask(o_.isa, w.args, task - w.first_task,
-                    attention_scratch_ + static_cast<size_t>(thread) * sizes_.attention);
+  void CopyHeads(const HeadsView& x, int tokens, int heads, int n, void* y) override {
+    size_t bytes = static_cast<size_t>(n) * static_cast<size_t>(activation_bytes());
+    Split(tokens, heads * n, [&](int first, int count) {
+      for (int t = first; t < first + count; ++t) {
+        for (int h = 0; h < heads; ++h)
+          std::memcpy(At(y, (int64_t{t} * heads + h) * n),
+                      At(x.data, t * x.token_stride + h * x.head_stride), bytes);
+      }
     });
+  }
+
+  void SigmoidMul(void* x, const HeadsView& gate, int tokens, int heads, int n) override {
+    Split(tokens, heads * n, [&](int first, int count) {
+      for (int h = 0; h < heads; ++h) {
+        kt::SigmoidMul(o_.isa,
+                       {.x = At(x, (int64_t{first} * heads + h) * n),
+                        .x_stride = int64_t{heads} * n,
+                        .gate = At(gate.data, first * gate.token_stride + h * gate.head_stride),
+                        .gate_stride = gate.token_stride,
+                        .rows = count,
+                        .n = n,
+                        .is_bf16 = o_.bf16});
+      }
+    });
+  }
+
+  void CopyBlock(const AttentionConfig& a, const IndexerConfig* indexer, const LayerCache& cache,
+                 int source, int target) override {
+    attention_.CopyBlock(a, indexer, cache, source, target);
+  }
+  void KvWrite(const AttentionConfig& a, const LayerCache& cache, const void* k, const void* v,
+               std::span<const SequenceView> sequences) override {
+    attention_.KvWrite(a, cache, k, v, sequences);
+  }
+  void Attention(const AttentionConfig& a, const LayerCache& cache, const float* sinks,
+                 const void* q, std::span<const SequenceView> sequences, void* out) override {
+    attention_.Attention(a, cache, sinks, q, sequences, out);
+  }
+  void LatentWrite(const AttentionConfig& a, const LayerCache& cache, const void* c,
+                   const void* k_rope, int64_t k_rope_stride,
+                   std::span<const SequenceView> sequences) override {
+    attention_.LatentWrite(a, cache, c, k_rope, k_rope_stride, sequences);
+  }
+  void LatentAttention(const AttentionConfig& a, const LayerCache& cache,
+                       std::span<const PackedMatrix> key_up, std::span<const PackedMatrix> value_up,
+                       const void* q, const int32_t* selection, int top_k,
+                       std::span<const SequenceView> sequences, void* out) override {
+    attention_.LatentAttention(a, cache, key_up, value_up, q, selection, top_k, sequences, out);
+  }
+  void IndexWrite(const IndexerConfig& ix, const LayerCache& cache, const void* k,
+                  std::span<const SequenceView> sequences) override {
+    attention_.IndexWrite(ix, cache, k, sequences);
+  }
+  void IndexSelect(const IndexerConfig& ix, const LayerCache& cache, const void* q, float* w,
+                   std::span<const SequenceView> sequences, int32_t* selection) override {
+    attention_.IndexSelect(ix, cache, q, w, sequences, selection);
+  }
+  void DeltaNet(const AttentionConfig& a, const LayerCache& cache, const DeltaNetWeights& weights,
+                float norm_eps, const void* qkv, const void* z, const void* b, const void* alpha,
+                std::span<const SequenceView> sequences, void* out) override {
+    attention_.DeltaNet(a, cache, weights, norm_eps, qkv, z, b, alpha, sequences, out);
   }
 
   void SiluMul(const float* gate, const float* up, int tokens, int n, void* y) override {
@@ -185,8 +225,8 @@ class HostOps final : public Ops {
     });
   }
 
-  void RouterLogits(const float* weight, int num_experts, int hidden, const void* x, int tokens,
-                    float* logits) override {
+  void RouterLogits(const float* weight, const float* bias, int num_experts, int hidden,
+                    const void* x, int tokens, float* logits) override {
     // By experts for few tokens, so that decode splits too.
     int64_t work = int64_t{tokens} * num_experts * hidden;
     int parts = static_cast<int>(std::clamp<int64_t>(work / kRouterWorkPerTask, 1,
@@ -203,6 +243,14 @@ class HostOps final : public Ops {
                                 .hidden = hidden,
                                 .x_is_bf16 = o_.bf16});
     });
+    if (bias == nullptr) return;
+    kt::Convert(o_.isa, {.x = logits,
+                         .stride = num_experts,
+                         .bias = bias,
+                         .out = logits,
+                         .out_stride = num_experts,
+                         .rows = tokens,
+                         .n = num_experts});
   }
 
   void RouterTopK(const MoeConfig& moe, const float* correction_bias, const float* logits,
@@ -224,7 +272,7 @@ class HostOps final : public Ops {
 
   void Experts(const MoeConfig& moe, const ExpertWeights* experts, const void* x, int tokens,
                const int32_t* ids, const float* weights, float* y) override {
-    ScratchSizes::FfnOf(moe, o_.isa)
+    FfnOf(moe, o_.isa)
         .Run({.x = x,
               .x_is_bf16 = o_.bf16,
               .tokens = tokens,
@@ -233,6 +281,10 @@ class HostOps final : public Ops {
               .experts = experts,
               .y = y},
              expert_scratch_, parallel_);
+  }
+
+  void ScaleRows(float* y, const float* gate, int tokens, int n) override {
+    kt::ScaleRows(o_.isa, {.y = y, .stride = n, .gate = gate, .rows = tokens, .n = n});
   }
 
   void AddParts(void* residual, std::span<const float* const> parts, int tokens, int n) override {
@@ -278,11 +330,6 @@ class HostOps final : public Ops {
   }
 
  private:
-  struct AttentionWork {
-    AttentionArgs args;
-    int first_task;
-  };
-
   const void* At(const void* p, int64_t elements) const {
     return static_cast<const uint8_t*>(p) + elements * activation_bytes();
   }
@@ -290,30 +337,14 @@ class HostOps final : public Ops {
     return static_cast<uint8_t*>(p) + elements * activation_bytes();
   }
 
-  kt::KvCache CacheOf(const AttentionConfig& a, const KvLayer& cache) const {
-    return {.k = cache.k,
-            .v = cache.v,
-            .block_tokens = o_.block_tokens,
-            .kv_heads = a.num_kv_heads,
-            .head_dim = a.head_dim,
-            .is_bf16 = o_.bf16};
-  }
-
-  void Multiply(const LinearWeight& w, const void* x, int tokens, float* y) {
+  void Multiply(const PackedMatrix& w, const void* x, int tokens, float* y) {
     LinearParallel(gemm_, o_.bf16,
-                   {.x = x,
-                    .x_stride = w.k,
-                    .tokens = tokens,
-                    .w = w.packed,
-                    .n = w.n,
-                    .k = w.k,
-                    .y = y,
-                    .y_stride = w.n},
+                   {.x = x, .x_stride = w.k, .tokens = tokens, .w = w, .y = y, .y_stride = w.n},
                    parallel_);
   }
 
   // y = x + bias, rounded if asked for.
-  void Convert(const LinearWeight& w, const float* x, int tokens, void* y, bool to_bf16) {
+  void Convert(const PackedMatrix& w, const float* x, int tokens, void* y, bool to_bf16) {
     Split(tokens, w.n, [&](int first, int count) {
       int64_t at = int64_t{first} * w.n;
       kt::Convert(o_.isa, {.x = x + at,
@@ -344,17 +375,13 @@ class HostOps final : public Ops {
   const ScratchSizes sizes_;
   Parallel& parallel_;
   const GemmKernels& gemm_;
+  HostAttention attention_;
   DeviceBuffer scratch_;
-  uint8_t *attention_scratch_ = nullptr, *sample_scratch_ = nullptr, *expert_scratch_ = nullptr;
+  uint8_t *sample_scratch_ = nullptr, *expert_scratch_ = nullptr;
   float* linear_scratch_ = nullptr;
-  std::vector<AttentionWork> work_;
 };
 
 }  // namespace
-
-size_t HostOpsScratchBytes(const HostOpsOptions& options, const ModelConfig& config, int threads) {
-  return ScratchSizes(options, config, threads).total;
-}
 
 absl::StatusOr<std::unique_ptr<Ops>> MakeHostOps(const HostOpsOptions& options,
                                                  const ModelConfig& config, Device& device,
@@ -364,9 +391,12 @@ absl::StatusOr<std::unique_ptr<Ops>> MakeHostOps(const HostOpsOptions& options,
                            kKeyGroup);
   }
   ScratchSizes sizes(options, config, parallel.threads());
-  KT_ASSIGN_OR_RETURN(DeviceBuffer scratch, device.Allocate(sizes.total, "scratch of operations"));
-  return std::unique_ptr<Ops>(
-      std::make_unique<HostOps>(options, sizes, std::move(scratch), parallel));
+  HostAttention attention(options, config, parallel);
+  KT_ASSIGN_OR_RETURN(
+      DeviceBuffer scratch,
+      device.Allocate(sizes.total + Align(attention.ScratchBytes()), "scratch of operations"));
+  return std::unique_ptr<Ops>(std::make_unique<HostOps>(options, sizes, std::move(attention),
+                                                        std::move(scratch), parallel));
 }
 
 }  // namespace kt

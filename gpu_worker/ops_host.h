@@ -16,13 +16,13 @@ struct HostOpsOptions {
   bool bf16 = true;       // activation type
   int block_tokens = 16;  // of the KV cache
   int tokens_max = 0;     // rows of a call
+  int position_max = 0;   // positions are below it
 };
 
 // The operations on the CPU. `parallel` outlives them; scratch comes from the device's memory.
 absl::StatusOr<std::unique_ptr<Ops>> MakeHostOps(const HostOpsOptions& options,
                                                  const ModelConfig& config, Device& device,
                                                  Parallel& parallel);
-size_t HostOpsScratchBytes(const HostOpsOptions& options, const ModelConfig& config, int threads);
 
 }  // namespace kt
 

@@ -2,19 +2,69 @@
 #include "worker/expert_bank.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "common/base/status.h"
-#include "kernels/cpu/gemm/gemm.h"
+#include "kernels/cpu/gemm/packed_matrix.h"
 
 namespace kt {
 namespace {
 
-const bf16* Bf16(const TensorInfo& t) { return reinterpret_cast<const bf16*>(t.data.data()); }
+// Where the parts of one expert lie from its first byte on.
+struct ExpertLayout {
+  PackedMatrix gate, up, down;  // n, k and format
+  MatrixView gate_view, up_view, down_view;
+  size_t up_at, down_at, gate_bias_at, up_bias_at, down_bias_at, bytes;
+};
 
-size_t ExpertBytes(const MoeConfig& moe, IntermediateSlice slice) {
-  int rows = slice.end - slice.begin;
-  return 2 * PackedBf16Bytes(rows, moe.width) + PackedBf16Bytes(moe.width, rows);
+size_t Align(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+ExpertLayout LayoutOf(const StoredExpert& e, IntermediateSlice slice, bool exact) {
+  ExpertLayout l;
+  l.gate_view = e.ffn.gate.view.Rows(slice.begin, slice.end);
+  l.up_view = e.ffn.up.view.Rows(slice.begin, slice.end);
+  l.down_view = e.ffn.down.view.Columns(slice.begin, slice.end);
+  auto packed = [&](const MatrixView& view) {
+    return PackedMatrix{.n = view.n, .k = view.k, .format = PackedFormatOf(view, exact)};
+  };
+  auto bytes = [](const PackedMatrix& m) { return Align(PackedBytes(m.n, m.k, m.format)); };
+  l.gate = packed(l.gate_view);
+  l.up = packed(l.up_view);
+  l.down = packed(l.down_view);
+  const size_t rows_bytes = Align(static_cast<size_t>(l.gate.n) * sizeof(float));
+  l.up_at = bytes(l.gate);
+  l.down_at = l.up_at + bytes(l.up);
+  l.gate_bias_at = l.down_at + bytes(l.down);
+  l.up_bias_at = l.gate_bias_at + (e.gate_bias ? rows_bytes : 0);
+  l.down_bias_at = l.up_bias_at + (e.up_bias ? rows_bytes : 0);
+  // The bias behind the sum over all slices belongs to the first of them.
+  const bool down_bias = e.down_bias && slice.begin == 0;
+  l.bytes = l.down_bias_at + (down_bias ? Align(static_cast<size_t>(l.down.n) * sizeof(float)) : 0);
+  return l;
+}
+
+const float* ReadBias(const StoredVector& stored, int begin, int n, uint8_t* at) {
+  if (!stored) return nullptr;
+  StoredVector slice = stored;
+  slice.first += begin * stored.step;
+  slice.n = n;
+  auto* out = reinterpret_cast<float*>(at);
+  slice.Read(out);
+  return out;
+}
+
+ExpertWeights PackExpert(const StoredExpert& e, const ExpertLayout& l, IntermediateSlice slice,
+                         uint8_t* base) {
+  auto pack = [](const MatrixView& view, PackedMatrix matrix, uint8_t* at) {
+    Pack(view, matrix.format, 0, Tiles(view.n), at);
+    matrix.data = at;
+    return matrix;
+  };
+  ExpertWeights w = {pack(l.gate_view, l.gate, base), pack(l.up_view, l.up, base + l.up_at),
+                     pack(l.down_view, l.down, base + l.down_at)};
+  w.gate.bias = ReadBias(e.gate_bias, slice.begin, l.gate.n, base + l.gate_bias_at);
+  w.up.bias = ReadBias(e.up_bias, slice.begin, l.up.n, base + l.up_bias_at);
+  if (slice.begin == 0) w.down.bias = ReadBias(e.down_bias, 0, l.down.n, base + l.down_bias_at);
+  return w;
 }
 
 }  // namespace
@@ -31,60 +81,41 @@ absl::StatusOr<IntermediateSlice> SliceOfWorker(int intermediate, int index, int
                            std::min(intermediate, tiles * (index + 1) / count * kTileRows)};
 }
 
-size_t ExpertBank::Bytes(const ModelConfig& config, const ExpertSets& sets,
-                         IntermediateSlice slice) {
+size_t ExpertBank::Bytes(const ModelConfig& config, const StoredModel& stored,
+                         const ExpertSets& sets, IntermediateSlice slice, bool exact) {
   size_t bytes = 0;
   for (size_t l = 0; l < sets.size(); ++l) {
-    if (!sets[l].empty())
-      bytes += sets[l].size() *
-               ExpertBytes(config.moes[static_cast<size_t>(*config.layers[l].moe)], slice);
+    for (int e : sets[l])
+      bytes += LayoutOf(stored.layers[l].experts[static_cast<size_t>(e)], slice, exact).bytes;
   }
   return bytes;
 }
 
-absl::StatusOr<ExpertBank> ExpertBank::Load(const ModelConfig& config, const Checkpoint& checkpoint,
-                                            const ExpertSets& sets, IntermediateSlice slice,
-                                            uint8_t* memory, Parallel& parallel,
-                                            const std::function<void(uint64_t)>& progress) {
-  ModelTensors names = TensorNames(config);
+ExpertBank ExpertBank::Load(const ModelConfig& config, const StoredModel& stored,
+                            const Checkpoint& checkpoint, const ExpertSets& sets,
+                            IntermediateSlice slice, bool exact, uint8_t* memory,
+                            Parallel& parallel, const std::function<void(uint64_t)>& progress) {
   ExpertBank bank;
   bank.experts_.resize(config.layers.size());
-  uint64_t bytes_read = 0;
+  uint64_t packed = 0;
   for (size_t l = 0; l < config.layers.size(); ++l) {
-    if (!config.layers[l].moe) continue;
-    const MoeConfig& moe = config.moes[static_cast<size_t>(*config.layers[l].moe)];
+    const std::vector<StoredExpert>& experts = stored.layers[l].experts;
     std::vector<ExpertWeights>& layer = bank.experts_[l];
-    layer.resize(static_cast<size_t>(moe.num_experts));
-    int rows = slice.end - slice.begin;
-    size_t gate_bytes = PackedBf16Bytes(rows, moe.width);
-    size_t expert_bytes = ExpertBytes(moe, slice);
-    std::atomic<bool> missing{false};
+    layer.resize(experts.size());
+    std::vector<size_t> at{0};
+    for (int e : sets[l])
+      at.push_back(at.back() + LayoutOf(experts[static_cast<size_t>(e)], slice, exact).bytes);
     parallel.Run(static_cast<int>(sets[l].size()), [&](int i, int) {
-      size_t e = static_cast<size_t>(sets[l][static_cast<size_t>(i)]);
-      const auto& expert = names.layers[l].experts[e];
-      const TensorInfo* gate = checkpoint.Find(expert.gate);
-      const TensorInfo* up = checkpoint.Find(expert.up);
-      const TensorInfo* down = checkpoint.Find(expert.down);
-      if (gate == nullptr || up == nullptr || down == nullptr) {
-        missing = true;
-        return;
-      }
-      uint8_t* base = memory + static_cast<size_t>(i) * expert_bytes;
-      auto* packed_gate = reinterpret_cast<bf16*>(base);
-      auto* packed_up = reinterpret_cast<bf16*>(base + gate_bytes);
-      auto* packed_down = reinterpret_cast<bf16*>(base + 2 * gate_bytes);
-      int64_t first_row = int64_t{slice.begin} * moe.width;
-      PackBf16(Bf16(*gate) + first_row, moe.width, rows, moe.width, packed_gate);
-      PackBf16(Bf16(*up) + first_row, moe.width, rows, moe.width, packed_up);
-      PackBf16(Bf16(*down) + slice.begin, moe.intermediate, moe.width, rows, packed_down);
-      layer[e] = {packed_gate, packed_up, packed_down};
-      for (const TensorInfo* t : {gate, up, down}) checkpoint.Release(*t);
+      auto e = static_cast<size_t>(sets[l][static_cast<size_t>(i)]);
+      const StoredExpert& expert = experts[e];
+      layer[e] = PackExpert(expert, LayoutOf(expert, slice, exact), slice,
+                            memory + at[static_cast<size_t>(i)]);
+      for (const StoredMatrix* m : {&expert.ffn.gate, &expert.ffn.up, &expert.ffn.down})
+        checkpoint.Release(m->view.codes, static_cast<size_t>(m->view.n * m->view.code_row_stride));
     });
-    if (missing) return DataLoss("layer {}: a tensor of an expert is missing in the checkpoint", l);
-    memory += sets[l].size() * expert_bytes;
-    bytes_read += sets[l].size() * static_cast<uint64_t>(3) * static_cast<uint64_t>(moe.width) *
-                  static_cast<uint64_t>(moe.intermediate) * 2;
-    progress(bytes_read);
+    memory += at.back();
+    packed += at.back();
+    progress(packed);
   }
   return bank;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Experts of a model packed in one piece of memory: those of an expert worker (its slice of the
 // intermediate dimension) or those resident on the device (whole). Layout: for each layer in order,
-// for each of its experts in order, gate, up, down (docs/formats/packed_expert.md).
+// for each of its experts in order, gate, up, down in the format each is stored in
+// (docs/formats/packed_expert.md), then biases where the model has them.
 #ifndef KT_WORKER_EXPERT_BANK_H_
 #define KT_WORKER_EXPERT_BANK_H_
 
@@ -12,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/parallel.h"
 #include "common/model/model_config.h"
-#include "common/weights/checkpoint.h"
+#include "common/weights/stored_model.h"
 #include "kernels/cpu/expert_ffn/moe_ffn.h"
 
 namespace kt {
@@ -33,14 +34,15 @@ using ExpertSets = std::vector<std::vector<int>>;
 // Immutable after Load; owns no weights.
 class ExpertBank {
  public:
-  static size_t Bytes(const ModelConfig& config, const ExpertSets& sets, IntermediateSlice slice);
+  // `exact` as in PackedFormatOf.
+  static size_t Bytes(const ModelConfig& config, const StoredModel& stored, const ExpertSets& sets,
+                      IntermediateSlice slice, bool exact);
 
-  // Packs into `memory` (Bytes long, outlives the bank). `progress` gets the bytes of the
-  // checkpoint read so far.
-  static absl::StatusOr<ExpertBank> Load(const ModelConfig& config, const Checkpoint& checkpoint,
-                                         const ExpertSets& sets, IntermediateSlice slice,
-                                         uint8_t* memory, Parallel& parallel,
-                                         const std::function<void(uint64_t)>& progress);
+  // Packs into `memory` (Bytes long, outlives the bank). `progress` gets the bytes packed so far.
+  static ExpertBank Load(const ModelConfig& config, const StoredModel& stored,
+                         const Checkpoint& checkpoint, const ExpertSets& sets,
+                         IntermediateSlice slice, bool exact, uint8_t* memory, Parallel& parallel,
+                         const std::function<void(uint64_t)>& progress);
 
   // [num_experts]; entries of experts that are not held have null pointers. Null for dense layers.
   const ExpertWeights* layer(int layer) const {

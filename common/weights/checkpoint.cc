@@ -93,11 +93,11 @@ const TensorInfo* Checkpoint::Find(const std::string& name) const {
   return it == tensors_.end() ? nullptr : &it->second;
 }
 
-void Checkpoint::Release(const TensorInfo& tensor) const {
+void Checkpoint::Release(const uint8_t* data, size_t bytes) const {
   // Whole pages only: the first and the last may hold neighbours.
   uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  uintptr_t begin = reinterpret_cast<uintptr_t>(tensor.data.data());
-  uintptr_t end = (begin + tensor.data.size()) / page * page;
+  uintptr_t begin = reinterpret_cast<uintptr_t>(data);
+  uintptr_t end = (begin + bytes) / page * page;
   begin = (begin + page - 1) / page * page;
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }

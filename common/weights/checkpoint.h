@@ -43,7 +43,8 @@ class Checkpoint {
   int64_t bytes() const { return bytes_; }  // of all tensors
   // Tells the kernel that a tensor's pages are no longer needed (after it was packed), so that
   // loading does not hold two copies.
-  void Release(const TensorInfo& tensor) const;
+  void Release(const TensorInfo& tensor) const { Release(tensor.data.data(), tensor.data.size()); }
+  void Release(const uint8_t* begin, size_t bytes) const;
 
  private:
   friend struct CheckpointOpener;

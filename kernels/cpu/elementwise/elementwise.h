@@ -60,6 +60,29 @@ struct ConvertArgs {
 };
 void Convert(Isa isa, const ConvertArgs& args) noexcept;
 
+// x *= sigmoid(gate) in place, both [rows, n] of the activation type; strides in elements between
+// rows.
+struct SigmoidMulArgs {
+  void* x = nullptr;
+  int64_t x_stride = 0;
+  const void* gate = nullptr;
+  int64_t gate_stride = 0;
+  int rows = 0;
+  int n = 0;
+  bool is_bf16 = false;
+};
+void SigmoidMul(Isa isa, const SigmoidMulArgs& args) noexcept;
+
+// y[row] *= sigmoid(gate[row]) in place. y [rows, n] fp32 · gate [rows] fp32.
+struct ScaleRowsArgs {
+  float* y = nullptr;
+  int64_t stride = 0;
+  const float* gate = nullptr;
+  int rows = 0;
+  int n = 0;
+};
+void ScaleRows(Isa isa, const ScaleRowsArgs& args) noexcept;
+
 }  // namespace kt
 
 #endif  // KT_KERNELS_CPU_ELEMENTWISE_ELEMENTWISE_H_

@@ -52,6 +52,17 @@ void ConvertTyped(const ConvertArgs& a) {
   }
 }
 
+template <typename T>
+void SigmoidMulTyped(const SigmoidMulArgs& a) {
+  for (int row = 0; row < a.rows; ++row) {
+    T* x = static_cast<T*>(a.x) + row * a.x_stride;
+    const T* gate = static_cast<const T*>(a.gate) + row * a.gate_stride;
+    ForEachVector(a.n, [&](int64_t i, auto load, auto store) {
+      store(x + i, load(x + i) / (Exp(-load(gate + i)) + 1.0f));
+    });
+  }
+}
+
 }  // namespace
 
 void Add(const AddArgs& args) noexcept {
@@ -65,6 +76,17 @@ void SiluMul(const SiluMulArgs& args) noexcept {
 }
 void Convert(const ConvertArgs& args) noexcept {
   args.is_bf16 ? ConvertTyped<bf16>(args) : ConvertTyped<float>(args);
+}
+void SigmoidMul(const SigmoidMulArgs& args) noexcept {
+  args.is_bf16 ? SigmoidMulTyped<bf16>(args) : SigmoidMulTyped<float>(args);
+}
+void ScaleRows(const ScaleRowsArgs& args) noexcept {
+  for (int row = 0; row < args.rows; ++row) {
+    float* y = args.y + row * args.stride;
+    const VecF divisor = Exp(Set(-args.gate[row])) + 1.0f;
+    ForEachVector(args.n,
+                  [&](int64_t i, auto load, auto store) { store(y + i, load(y + i) / divisor); });
+  }
 }
 
 }  // namespace kt::KT_ISA_NAMESPACE

@@ -77,6 +77,37 @@ TEST(ElementwiseTest, SiluMulEqualsTheReference) {
   }
 }
 
+TEST(ElementwiseTest, GatesEqualTheReference) {
+  TestRandom random(63);
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  for (Isa isa : RunnableIsas()) {
+    for (int trial = 0; trial < 100; ++trial) {
+      const int rows = random.Int(0, 4), n = random.Int(1, 150);
+      const bool is_bf16 = trial % 2 == 0;
+      const int64_t x_stride = n + random.Int(0, 3), gate_stride = 2 * n;
+      const Activations before(random.Normals(rows * x_stride), is_bf16);
+      const Activations gate(random.Normals(rows * gate_stride), is_bf16);
+      Activations x = before;
+      SigmoidMul(isa, {x.data(), x_stride, gate.data(), gate_stride, rows, n, is_bf16});
+      const std::vector<float> y_before = random.Normals(rows * n), gates = random.Normals(rows);
+      std::vector<float> y = y_before;
+      ScaleRows(isa, {y.data(), n, gates.data(), rows, n});
+      for (int row = 0; row < rows; ++row) {
+        for (int i = 0; i < n; ++i) {
+          const double expected =
+              before.At(row * x_stride + i) * sigmoid(gate.At(row * gate_stride + i));
+          ASSERT_NEAR(x.At(row * x_stride + i), expected,
+                      std::abs(expected) * (is_bf16 ? 1.0 / 256 : 1e-6) + 1e-30);
+          const double scaled = y_before[row * n + i] * sigmoid(gates[row]);
+          ASSERT_NEAR(y[row * n + i], scaled, std::abs(scaled) * 1e-6 + 1e-30);
+        }
+        for (int64_t i = n; i < x_stride; ++i)
+          ASSERT_EQ(x.At(row * x_stride + i), before.At(row * x_stride + i));
+      }
+    }
+  }
+}
+
 TEST(ElementwiseTest, ExtremeValuesKeepTheirMeaning) {
   const std::vector<float> gate = {kNan, kInf, -kInf, 1e30f, -1e30f, 100, -100, 0, -0.0f};
   const std::vector<float> one(gate.size(), 1.0f);
