@@ -73,11 +73,12 @@ uint8_t ZeroCode(PackedCode code) {
 // Codes of any view, one by one.
 void PackEach(const MatrixView& v, PackedCode code, int first_row, int count, uint8_t* out) {
   const size_t pairs = (size_t(v.k) + 1) / 2;
+  const bool keeps_codes = code != PackedCode::kBf16 && code != PackedCode::kBf16x2;  // of 8 bits
   std::memset(out, ZeroCode(code), pairs * PackedPairBytes(code));
   for (int c = 0; c < v.k; ++c) {
     for (int r = 0; r < count; ++r) {
       const size_t at = (size_t(c) / 2 * kTileRows + r) * 2 + c % 2;
-      if (CodeBits(v.code) == 8 && code != PackedCode::kBf16 && code != PackedCode::kBf16x2) {
+      if (keeps_codes) {
         out[at] = *v.CodeAt(first_row + r, c);
         continue;
       }
