@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace kt {
 namespace {
@@ -17,30 +18,37 @@ T Read(const uint8_t* p) {
 
 float FromBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
+// A float of fewer exponent bits, moved to where fp32 has its own, is off by a power of two, also if
+// it is subnormal: one exact product mends that.
 float FromF16(uint16_t bits) {
-  int exponent = bits >> 10 & 31, mantissa = bits & 1023;
-  float magnitude = exponent == 31 ? (mantissa != 0 ? NAN : INFINITY)
-                    : exponent == 0
-                        ? std::ldexp(static_cast<float>(mantissa), -24)
-                        : std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25);
-  return std::copysign(magnitude, (bits & 0x8000) != 0 ? -1.0f : 1.0f);
+  const uint32_t magnitude = uint32_t{bits & 0x7fffu} << 13, sign = uint32_t{bits & 0x8000u} << 16;
+  const float value = (bits & 0x7c00) == 0x7c00
+                          ? std::bit_cast<float>(magnitude | 0x7f800000u)  // infinities and NaN
+                          : std::bit_cast<float>(magnitude) * 0x1p112f;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
 }
 
 float FromFp8E4m3(uint8_t bits) {
-  int exponent = bits >> 3 & 15, mantissa = bits & 7;
-  float magnitude = (bits & 0x7f) == 0x7f ? NAN
-                    : exponent == 0       ? std::ldexp(static_cast<float>(mantissa), -9)
-                                    : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-  return std::copysign(magnitude, (bits & 0x80) != 0 ? -1.0f : 1.0f);
+  const uint32_t magnitude = uint32_t{bits & 0x7fu} << 20, sign = uint32_t{bits & 0x80u} << 24;
+  const float value = (bits & 0x7f) == 0x7f ? std::numeric_limits<float>::quiet_NaN()
+                                            : std::bit_cast<float>(magnitude) * 0x1p120f;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
 }
 
 float FromFp4E2m1(int bits) {
   constexpr float kMagnitudes[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-  return (bits & 8) != 0 ? -kMagnitudes[bits & 7] : kMagnitudes[bits & 7];
+  return std::copysign(kMagnitudes[bits & 7], (bits & 8) != 0 ? -1.0f : 1.0f);
 }
 
-float Number(WeightCode code, const uint8_t* p, bool high_nibble) {
-  int nibble = high_nibble ? *p >> 4 : *p & 15;
+float FromE8m0(uint8_t bits) {
+  if (bits == 255) return std::numeric_limits<float>::quiet_NaN();
+  return std::bit_cast<float>(bits == 0 ? 0x00400000u : uint32_t{bits} << 23);
+}
+
+}  // namespace
+
+float CodeValue(WeightCode code, const uint8_t* p, bool high_nibble) {
+  const int nibble = high_nibble ? *p >> 4 : *p & 15;
   switch (code) {
     case WeightCode::kBf16:
       return FromBf16(Read<uint16_t>(p));
@@ -60,7 +68,7 @@ float Number(WeightCode code, const uint8_t* p, bool high_nibble) {
   return 0;
 }
 
-float Scale(ScaleType type, const uint8_t* p) {
+float ScaleValue(ScaleType type, const uint8_t* p) {
   switch (type) {
     case ScaleType::kNone:
       return 1;
@@ -71,12 +79,10 @@ float Scale(ScaleType type, const uint8_t* p) {
     case ScaleType::kF16:
       return FromF16(Read<uint16_t>(p));
     case ScaleType::kE8m0:
-      return *p == 255 ? NAN : std::ldexp(1.0f, int{*p} - 127);
+      return FromE8m0(*p);
   }
   return 1;
 }
-
-}  // namespace
 
 MatrixView MatrixView::Rows(int begin, int end) const {
   MatrixView v = *this;
@@ -118,15 +124,20 @@ MatrixView MatrixView::Transposed() const {
   return v;
 }
 
+const uint8_t* MatrixView::CodeAt(int row, int column) const {
+  const int64_t offset = code_column_stride != 0 ? column * code_column_stride
+                                                 : (first_column + column) * CodeBits(code) / 8;
+  return codes + row * code_row_stride + offset;
+}
+
+const uint8_t* MatrixView::ScaleAt(int row, int column) const {
+  return scales + (row_origin + row) / block_rows * scale_row_stride +
+         (column_origin + column) / block_columns * scale_column_stride;
+}
+
 float MatrixView::At(int row, int column) const {
-  const uint8_t* row_codes = codes + row * code_row_stride;
-  int64_t at = first_column + column;
-  const uint8_t* code_at = code_column_stride != 0 ? row_codes + column * code_column_stride
-                                                   : row_codes + at * CodeBits(code) / 8;
-  float number = Number(code, code_at, at % 2 != 0);
-  if (scale == ScaleType::kNone) return number;
-  return number * Scale(scale, scales + (row_origin + row) / block_rows * scale_row_stride +
-                                   (column_origin + column) / block_columns * scale_column_stride);
+  const float number = CodeValue(code, CodeAt(row, column), (first_column + column) % 2 != 0);
+  return scale == ScaleType::kNone ? number : number * ScaleValue(scale, ScaleAt(row, column));
 }
 
 }  // namespace kt

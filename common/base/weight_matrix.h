@@ -58,6 +58,11 @@ constexpr int ScaleBytes(ScaleType type) {
   return 0;
 }
 
+// The number that the code at p stands for; high_nibble picks one of two codes of 4 bits.
+float CodeValue(WeightCode code, const uint8_t* p, bool high_nibble = false);
+// kNone: 1, and p is not read.
+float ScaleValue(ScaleType type, const uint8_t* p);
+
 // Logical [n, k] = [out, in]. The bytes belong to the checkpoint's mapping and need not be aligned.
 // Strides are in bytes. Element (r, c) has its code at codes + r * code_row_stride + (first_column
 // + c) * CodeBits / 8 (the nibble as the code says), or, where code_column_stride is not 0 (16 bits
@@ -88,6 +93,9 @@ struct MatrixView {
   MatrixView Columns(int begin, int end) const;
   // Codes of 8 bits or more.
   MatrixView Transposed() const;
+  // Where the code and the scale of an element lie; there must be scales.
+  const uint8_t* CodeAt(int row, int column) const;
+  const uint8_t* ScaleAt(int row, int column) const;
   // fp32(number(code)) * fp32(scale), one fp32 product: the reference that everything else is
   // compared with.
   float At(int row, int column) const;

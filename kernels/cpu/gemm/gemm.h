@@ -1,30 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of activations with packed BF16 weights: one table row per instruction set. Allocates
-// nothing, starts no threads.
+// Products of activations with packed weights of any format: one table row per instruction set, one
+// flow for all of them. Allocates nothing, starts no threads.
 #ifndef KT_KERNELS_CPU_GEMM_GEMM_H_
 #define KT_KERNELS_CPU_GEMM_GEMM_H_
 
 #include "common/base/parallel.h"
 #include "kernels/cpu/features/cpu_features.h"
 #include "kernels/cpu/gemm/gemm_args.h"
-#include "kernels/cpu/gemm/packed_bf16.h"
+#include "kernels/cpu/gemm/packed_matrix.h"
 
 namespace kt {
 
-// Accumulation is fp32 in every row. Weights are used exactly; bf16_x multiplies bf16 pairs
-// exactly, f32_x widens weights to fp32. avx512bf16's bf16_x treats subnormal inputs and results as
-// zero, as its instruction does.
+// Accumulation is fp32 in every row. Weights are used exactly; bf16 x multiplies bf16 pairs
+// exactly, fp32 x widens weights to fp32. avx512bf16's multiply_bf16_x treats subnormal inputs and
+// results as zero, as its instruction does.
 struct GemmKernels {
   Isa isa;
-  GemmFn bf16_x;
-  GemmFn f32_x;
+  MultiplyFn multiply_bf16_x;
+  MultiplyFn multiply_f32_x;
+  DecodeFn decode[kPackedCodes];  // by PackedCode; null: bf16 as it lies there
 };
 
 // The row of `isa`, which must be supported by this CPU.
 const GemmKernels& SelectGemm(Isa isa);
 
-// All columns of y on the threads of `parallel`, each reading long runs of weights. Bits as GemmFn
-// promises.
+// y = x Wᵀ; w.bias is not added. The caller owns all memory; y may not overlap x or w.
+struct GemmArgs {
+  const void* x;     // [tokens, w.k], bf16 or fp32
+  int64_t x_stride;  // elements from row to row
+  int tokens;        // >= 0
+  PackedMatrix w;    // n, k >= 1
+  float* y;          // [tokens, w.n]
+  int64_t y_stride;  // elements from row to row, >= w.n
+};
+
+// Computes columns [16 * tile_begin, min(n, 16 * tile_end)) of y, and writes no other. Thread-safe
+// on disjoint tile ranges. An output's bits depend on the ISA, its x row and its w row only: not on
+// tokens, on its position among them, on the tile range or on blocking. Within a scale group, sums
+// of up to kScaledColumns columns (k ascending) are scaled and added up in fp32.
+void Gemm(const GemmKernels& kernels, bool x_is_bf16, const GemmArgs& args, int tile_begin,
+          int tile_end) noexcept;
+
+// All columns of y on the threads of `parallel`, each reading long runs of weights. The same bits.
 void LinearParallel(const GemmKernels& kernels, bool x_is_bf16, const GemmArgs& args,
                     Parallel& parallel) noexcept;
 

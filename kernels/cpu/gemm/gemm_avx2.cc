@@ -42,12 +42,16 @@ struct Widened {
     _mm256_storeu_ps(y, a.low);
     _mm256_storeu_ps(y + 8, a.high);
   }
+  static Acc Fold(Acc scales, Acc a, Acc y) {
+    return {_mm256_fmadd_ps(scales.low, a.low, y.low),
+            _mm256_fmadd_ps(scales.high, a.high, y.high)};
+  }
   static __m256i Weights(const char* w) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
   }
 
   template <int T, int M>
-  static void Step(Acc (&acc)[T][M], const char* w, size_t tile_bytes, const float* x,
+  static void Step(Acc (&acc)[T][M], const char* w, int64_t tile_bytes, const float* x,
                    int x_stride) {
     const __m256i odd_mask = _mm256_set1_epi32(static_cast<int>(0xffff0000));
 #pragma GCC unroll 16
@@ -75,10 +79,10 @@ struct Widened {
 
 }  // namespace
 
-void GemmBf16(const GemmArgs& args, int tile_begin, int tile_end) noexcept {
+void MultiplyBf16(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept {
   BlockedGemm<Widened>::Run<uint16_t>(args, tile_begin, tile_end);
 }
-void GemmF32(const GemmArgs& args, int tile_begin, int tile_end) noexcept {
+void MultiplyF32(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept {
   BlockedGemm<Widened>::Run<float>(args, tile_begin, tile_end);
 }
 

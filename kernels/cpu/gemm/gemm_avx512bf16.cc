@@ -25,9 +25,10 @@ struct Paired {
   static Acc Zero() { return _mm512_setzero_ps(); }
   static Acc Load(const float* y) { return _mm512_loadu_ps(y); }
   static void Store(float* y, Acc a) { _mm512_storeu_ps(y, a); }
+  static Acc Fold(Acc scales, Acc a, Acc y) { return _mm512_fmadd_ps(scales, a, y); }
 
   template <int T, int M>
-  static void Step(Acc (&acc)[T][M], const char* w, size_t tile_bytes, const uint16_t* x,
+  static void Step(Acc (&acc)[T][M], const char* w, int64_t tile_bytes, const uint16_t* x,
                    int x_stride) {
     __m512bh weights[T];
 #pragma GCC unroll 16
@@ -46,7 +47,7 @@ struct Paired {
 
 }  // namespace
 
-void GemmBf16(const GemmArgs& args, int tile_begin, int tile_end) noexcept {
+void MultiplyBf16(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept {
   BlockedGemm<Paired>::Run<uint16_t>(args, tile_begin, tile_end);
 }
 

@@ -36,6 +36,7 @@ struct Widened {
   static Acc Zero() { return _mm512_setzero_ps(); }
   static Acc Load(const float* y) { return _mm512_loadu_ps(y); }
   static void Store(float* y, Acc a) { _mm512_storeu_ps(y, a); }
+  static Acc Fold(Acc scales, Acc a, Acc y) { return _mm512_fmadd_ps(scales, a, y); }
   static __m512i Weights(const char* w) { return _mm512_loadu_si512(w); }
   // The masked form: g++ 12 warns of an uninitialised value inside the plain one. It compiles to
   // the same instruction.
@@ -44,7 +45,7 @@ struct Widened {
   }
 
   template <int T, int M>
-  static void Step(Acc (&acc)[T][M], const char* w, size_t tile_bytes, const float* x,
+  static void Step(Acc (&acc)[T][M], const char* w, int64_t tile_bytes, const float* x,
                    int x_stride) {
     const __m512i odd_mask = _mm512_set1_epi32(static_cast<int>(0xffff0000));
     __m512 wide[T];
@@ -70,10 +71,10 @@ struct Widened {
 
 }  // namespace
 
-void GemmBf16(const GemmArgs& args, int tile_begin, int tile_end) noexcept {
+void MultiplyBf16(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept {
   BlockedGemm<Widened>::Run<uint16_t>(args, tile_begin, tile_end);
 }
-void GemmF32(const GemmArgs& args, int tile_begin, int tile_end) noexcept {
+void MultiplyF32(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept {
   BlockedGemm<Widened>::Run<float>(args, tile_begin, tile_end);
 }
 

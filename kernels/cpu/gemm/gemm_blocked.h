@@ -7,15 +7,22 @@
 // tiles that share the registers. A token block's x is copied to a panel on the stack in the form V
 // multiplies by (broadcast pairs of k, the odd last one padded with zero), which serves all tiles
 // of the group from L1; a group's weights of one k block stay in L2 for all token blocks. Between
-// blocks of k the accumulators rest in y as fp32, which changes no bits.
+// blocks of k the accumulators rest in y as fp32, which changes no bits; a scaled product has one
+// block.
 //
 // V provides
-//   Element                          what the panel holds
-//   Fill(x, count, out)              writes count elements of an x row to the panel, and a zero
-//   behind an odd count kTokensMax, ReuseTiles(tokens), StreamTiles(tokens)   the register block,
-//   when weights are read again for other tokens and when not Acc, Zero(), Load(y), Store(y, acc)
-//   16 outputs Step(acc, w, tile_bytes, x, x_stride)                 adds one pair of k to T tiles
-//   x M tokens: first the even element, then the odd
+//   Element              what the panel holds
+//   Fill(x, count, out)  writes count elements of an x row to the panel, and a zero behind an odd
+//                        count
+//   kTokensMax, ReuseTiles(tokens), StreamTiles(tokens)
+//                        the register block, when weights are read again for other tokens and when
+//                        not
+//   Acc, Zero(), Load(y), Store(y, acc)
+//                        16 outputs
+//   Fold(scales, acc, y) scales * acc + y, rounded once
+//   Step(acc, w, tile_bytes, x, x_stride)
+//                        adds one pair of k to T tiles x M tokens: first the even element, then the
+//                        odd
 #ifndef KT_KERNELS_CPU_GEMM_GEMM_BLOCKED_H_
 #define KT_KERNELS_CPU_GEMM_GEMM_BLOCKED_H_
 
@@ -30,7 +37,7 @@ template <typename V>
 class BlockedGemm {
  public:
   template <typename X>
-  static void Run(const GemmArgs& args, int tile_begin, int tile_end) {
+  static void Run(const MultiplyArgs& args, int tile_begin, int tile_end) {
     const int token_blocks = (args.tokens + V::kTokensMax - 1) / V::kTokensMax;
     if (token_blocks == 0) return;
     const int pairs = (args.k + 1) / 2;
@@ -52,10 +59,10 @@ class BlockedGemm {
                     panel + 2 * m * block_pairs);
           }
           // What is read after these weights: the next pairs of the group, or the next group.
-          const int64_t next_pairs =
-              pair + block_pairs < pairs ? block_pairs : int64_t{kGroupTiles} * pairs - pair;
-          const Block block{
-              args, token, pair, block_pairs, b, token_blocks, next_pairs * kPairBytes, panel};
+          const int64_t next = pair + block_pairs < pairs
+                                   ? kPairBytes * block_pairs
+                                   : kGroupTiles * args.tile_bytes - kPairBytes * pair;
+          const Block block{args, token, pair, block_pairs, b, token_blocks, next, panel};
           RunTiles<V::kTokensMax>(block, block_tokens, group, group_end);
         }
       }
@@ -66,6 +73,7 @@ class BlockedGemm {
   using Element = typename V::Element;
   using Acc = typename V::Acc;
   static constexpr int kPanelElements = 16384 / sizeof(Element);  // half of the smallest L1
+  static_assert(kPanelElements / V::kTokensMax >= kScaledColumns);
   static constexpr int kGroupTiles = 8;
   static constexpr int64_t kAheadBytes =
       4096;  // of all tiles together: latency x bandwidth of one core, 130 ns x 30 GB/s
@@ -73,7 +81,7 @@ class BlockedGemm {
   static constexpr int64_t kPairBytes = 64;  // of 16 weight rows
 
   struct Block {
-    const GemmArgs& args;
+    const MultiplyArgs& args;
     int token, pair, pairs;
     int pass, passes;  // of token blocks over the same weights
     int64_t next;      // bytes from these weights to those that the passes will read next
@@ -112,7 +120,7 @@ class BlockedGemm {
     float full[M * kLanes] = {};
     float* y = block.args.y + block.token * block.args.y_stride + tile * kLanes;
     const int lanes = block.args.n - tile * kLanes;
-    if (block.pair > 0) {
+    if (block.pair > 0 || block.args.add) {
       for (int m = 0; m < M; ++m) {
         for (int i = 0; i < lanes; ++i) full[m * kLanes + i] = y[m * block.args.y_stride + i];
       }
@@ -126,9 +134,11 @@ class BlockedGemm {
   // T tiles x M tokens of outputs in registers, over the pairs of this block.
   template <int T, int M>
   static void Multiply(const Block& block, int tile, float* y, int64_t y_stride) {
-    const size_t tile_bytes = kPairBytes * ((block.args.k + 1) / 2);
+    const int64_t tile_bytes = block.args.tile_bytes;
     const char* w =
         reinterpret_cast<const char*>(block.args.w) + tile * tile_bytes + kPairBytes * block.pair;
+    const float* scales = block.args.scales;
+    const bool resume = block.pair > 0 || (block.args.add && scales == nullptr);
     const Element* x = block.panel;
     // The first pass waits for memory. The others bring in what comes next, each its share of the
     // tiles.
@@ -139,12 +149,23 @@ class BlockedGemm {
     for (int t = 0; t < T; ++t) {
 #pragma GCC unroll 16
       for (int m = 0; m < M; ++m)
-        acc[t][m] = block.pair == 0 ? V::Zero() : V::Load(y + m * y_stride + t * kLanes);
+        acc[t][m] = resume ? V::Load(y + m * y_stride + t * kLanes) : V::Zero();
     }
     for (int p = 0; p < block.pairs; ++p, w += kPairBytes, fetch += kPairBytes, x += 2) {
 #pragma GCC unroll 16
       for (int t = 0; t < T; ++t) __builtin_prefetch(fetch + t * tile_bytes);
       V::Step(acc, w, tile_bytes, x, 2 * block.pairs);
+    }
+    if (scales != nullptr) {
+#pragma GCC unroll 16
+      for (int t = 0; t < T; ++t) {
+        const Acc scale = V::Load(scales + (tile + t) * kLanes);
+#pragma GCC unroll 16
+        for (int m = 0; m < M; ++m) {
+          const Acc sum = block.args.add ? V::Load(y + m * y_stride + t * kLanes) : V::Zero();
+          acc[t][m] = V::Fold(scale, acc[t][m], sum);
+        }
+      }
     }
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One entry point per instruction-set file. Everything such a file defines lies in the namespace of
-// its instruction set: the test in tests/isa reads from a symbol's name which registers it may use.
+// The entry points of the instruction-set files. Everything such a file defines lies in the
+// namespace of its instruction set: the test in tests/isa reads from a symbol's name which
+// registers it may use.
 #ifndef KT_KERNELS_CPU_GEMM_GEMM_ISA_H_
 #define KT_KERNELS_CPU_GEMM_GEMM_ISA_H_
 
@@ -9,22 +10,35 @@
 namespace kt {
 
 namespace scalar {
-void GemmBf16(const GemmArgs& args, int tile_begin, int tile_end) noexcept;
-void GemmF32(const GemmArgs& args, int tile_begin, int tile_end) noexcept;
+void MultiplyBf16(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept;
+void MultiplyF32(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept;
+void DecodeFp8E4m3(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
+void DecodeInt8(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
+void DecodeInt4(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
+void DecodeFp4E2m1(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
 }  // namespace scalar
 
 namespace avx2 {
-void GemmBf16(const GemmArgs& args, int tile_begin, int tile_end) noexcept;
-void GemmF32(const GemmArgs& args, int tile_begin, int tile_end) noexcept;
+void MultiplyBf16(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept;
+void MultiplyF32(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept;
+void DecodeFp8E4m3(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
+void DecodeInt8(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
+void DecodeInt4(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
+void DecodeFp4E2m1(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
 }  // namespace avx2
 
 namespace avx512f {
-void GemmBf16(const GemmArgs& args, int tile_begin, int tile_end) noexcept;
-void GemmF32(const GemmArgs& args, int tile_begin, int tile_end) noexcept;
+void MultiplyBf16(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept;
+void MultiplyF32(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept;
+void DecodeFp8E4m3(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
+void DecodeInt8(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
+void DecodeInt4(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
+void DecodeFp4E2m1(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
 }  // namespace avx512f
 
 namespace avx512bf16 {
-void GemmBf16(const GemmArgs& args, int tile_begin, int tile_end) noexcept;
+void MultiplyBf16(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept;
+void DecodeFp8E4m3(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
 }  // namespace avx512bf16
 
 }  // namespace kt

@@ -28,7 +28,7 @@ enum class PackedCode : uint8_t {
 };
 inline constexpr int kPackedCodes = 6;
 
-// Behind its codes a tile has its scales [Groups()][lanes]. Column c belongs to group
+// Behind its codes a tile has its scales [PackedGroups()][lanes]. Column c belongs to group
 // (origin + c) / group; groups begin at even columns.
 struct PackedFormat {
   PackedCode code = PackedCode::kBf16;
@@ -54,6 +54,8 @@ struct PackedMatrix {
 // exactly and others to 2^-17 of each value, if `exact`, else rounded to kBf16.
 PackedFormat PackedFormatOf(const MatrixView& view, bool exact);
 
+// Of the codes of one pair of columns of a tile.
+size_t PackedPairBytes(PackedCode code);
 // Scale groups along k; 0 without scales.
 int PackedGroups(int k, const PackedFormat& format);
 // A multiple of 64.
