@@ -26,8 +26,8 @@ std::vector<Flag> MakeTable() {
       {kModel, "MODEL_DIR,--model,--model-path", "DIR", &R::model, "", kWorks,
        "Hugging Face directory of the model"},
       {kModel, "--kt-weight-path,--weights-path", "DIR", &R::weight_path, "the model's", kWorks,
-       "Directory of the CPU experts' weights; must be the model's own, other directories are not "
-       "built yet"},
+       "Directory of the CPU experts' weights with its own config.json and format; everything else "
+       "is read from the model's"},
       {kModel, "--served-model-name", "NAME", &R::served_model_name,
        "name of the model's directory", kWorks, "Id in `/v1/models`"},
       {kModel, "--chat-template", "FILE", &R::chat_template, "the model's", kWorks,
@@ -49,8 +49,8 @@ std::vector<Flag> MakeTable() {
        {"model", "openai"}},
       {kModel, "--trust-remote-code", "", kNone, "off", kAccepted,
        "no code of a model is ever run"},
-      {kModel, "--quantization", "NAME", kNone, "from config.json", kRefused,
-       "weights are served as BF16"},
+      {kModel, "--quantization", "NAME", kNone, "from config.json", kAccepted,
+       "the format of every weight is read from the checkpoint"},
       {kModel, "--quantize,-q", "", kNone, "off", kRefused, "weights are not converted at start"},
 
       {kServer, "--host,-H", "HOST", &R::host, "127.0.0.1", kWorks,
@@ -87,12 +87,12 @@ std::vector<Flag> MakeTable() {
        "--kt-method",
        "NAME",
        &R::kt_method,
-       "BF16",
+       "from the checkpoint",
        kWorks,
-       "Weight format of the CPU experts",
+       "Weight format of the CPU experts; refused when it contradicts the checkpoint",
        0,
        0,
-       {"BF16"}},
+       {"BF16", "FP8", "FP8_PERCHANNEL", "RAWINT4", "MXFP4"}},
       {kExperts, "--kt-cpuinfer,--cpu-threads", "N", &R::cpuinfer,
        "90 % of the usable physical cores", kWorks,
        "Threads of all expert workers together; cores are counted inside the affinity mask and "

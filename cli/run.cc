@@ -5,12 +5,11 @@
 #include <spdlog/spdlog.h>
 
 #include <cstdio>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "cli/environment.h"
 #include "cli/launch.h"
+#include "cli/model_check.h"
 #include "cli/run_config.h"
 #include "common/base/exit_code.h"
 #include "common/base/status.h"
@@ -34,18 +33,6 @@ std::string DryRunText(const proto::RuntimeConfig& config) {
 
 }  // namespace
 
-absl::StatusOr<ModelConfig> CheckModelDir(const std::string& dir) {
-  std::error_code error;
-  if (!std::filesystem::exists(dir, error)) {
-    return NotFound(
-        "model {}: there is no such directory; give the path of a Hugging Face model directory",
-        dir);
-  }
-  if (!std::filesystem::is_directory(dir, error))
-    return InvalidArgument("model {}: is not a directory", dir);
-  return LoadModelConfig(dir);
-}
-
 bool ConfigureRun(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* config,
                   ConfigError* error) {
   auto fail = [error](int code, const absl::Status& status) {
@@ -65,6 +52,10 @@ bool ConfigureRun(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* co
       BuildRuntimeConfig(*options, *model, *topology, topology::MeasureCpuBudget(*topology));
   if (!built.ok()) return fail(kExitUsage, built.status());
   *config = *std::move(built);
+  absl::StatusOr<std::string> method = CheckWeights(
+      config->model().path(), *model, config->model().weight_path(), options->kt_method);
+  if (!method.ok()) return fail(kExitBadModel, method.status());
+  config->mutable_experts()->set_method(*method);
   for (const std::string& note : options->notes) spdlog::info("{}", note);
   for (const std::string& note : EnvironmentNotes()) spdlog::info("{}", note);
   for (const std::string& warning : StartWarnings(*config)) spdlog::warn("{}", warning);

@@ -5,16 +5,10 @@
 
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "cli/flags.h"
-#include "common/model/model_config.h"
 #include "proto/config.pb.h"
 
 namespace kt::cli {
-
-// A Hugging Face directory of a model that this release serves, as far as its config.json tells; no
-// weight is read.
-absl::StatusOr<ModelConfig> CheckModelDir(const std::string& dir);
 
 struct ConfigError {
   int exit_code;

@@ -23,10 +23,10 @@ absl::Status FillModel(const RunOptions& o, const ModelConfig& model, proto::Mod
   std::error_code error;
   fs::path path = fs::canonical(o.model, error);
   if (error) return InvalidArgument("--model {}: {}", o.model, error.message());
-  if (!o.weight_path.empty() && !fs::equivalent(o.weight_path, path, error)) {
-    return InvalidArgument(
-        "--kt-weight-path {}: must be the model's directory {}; other ones are not built yet",
-        o.weight_path, path.string());
+  fs::path weight_path = path;
+  if (!o.weight_path.empty()) {
+    weight_path = fs::canonical(o.weight_path, error);
+    if (error) return InvalidArgument("--kt-weight-path {}: {}", o.weight_path, error.message());
   }
   if (o.context_length > model.max_position) {
     return InvalidArgument(
@@ -40,7 +40,7 @@ absl::Status FillModel(const RunOptions& o, const ModelConfig& model, proto::Mod
     out->set_chat_template_path(file.string());
   }
   out->set_path(path.string());
-  out->set_weight_path(path.string());
+  out->set_weight_path(weight_path.string());
   out->set_served_model_name(o.served_model_name.empty() ? path.filename().string()
                                                          : o.served_model_name);
   out->set_context_length(o.context_length > 0 ? Narrow(o.context_length) : model.max_position);

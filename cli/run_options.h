@@ -39,7 +39,7 @@ struct RunOptions {
   double mem_fraction_static = 0.9;
   std::string kv_cache_dtype = "auto";
 
-  std::string kt_method = "BF16";
+  std::string kt_method;  // empty: what the checkpoint is stored in
   int64_t cpuinfer = 0;
   int64_t threadpool_count = 0;
   std::vector<int64_t> numa_nodes;

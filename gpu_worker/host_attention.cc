@@ -179,8 +179,8 @@ void HostAttention::HeadProducts(std::span<const PackedMatrix> w, const HeadsVie
   parallel_.Run(static_cast<int>(w.size()), [&](int head, int thread) {
     const PackedMatrix& matrix = w[static_cast<size_t>(head)];
     auto* product = reinterpret_cast<float*>(ThreadScratch(thread));
-    const GemmFn gemm = o_.bf16 ? gemm_.bf16_x : gemm_.f32_x;
-    gemm({.x = At(x.data, head * x.head_stride),
+    Gemm(gemm_, o_.bf16,
+         {.x = At(x.data, head * x.head_stride),
           .x_stride = x.token_stride,
           .tokens = tokens,
           .w = matrix,

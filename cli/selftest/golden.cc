@@ -88,4 +88,12 @@ std::vector<int> Golden::routed_layers() const {
   return layers;
 }
 
+std::vector<int> Golden::indexed_layers(const std::string& prompt) const {
+  std::vector<int> layers;
+  for (int l = 0; l < 1024; ++l) {
+    if (Find(fmt::format("{}.indexer.{}.last_topk", prompt, l)) != nullptr) layers.push_back(l);
+  }
+  return layers;
+}
+
 }  // namespace kt

@@ -37,6 +37,8 @@ class Golden {
   Bf16Noise noise(const std::string& prompt) const;
   // Layers with "short.routing.<layer>.expert_ids".
   std::vector<int> routed_layers() const;
+  // Layers with "<prompt>.indexer.<layer>.last_topk".
+  std::vector<int> indexed_layers(const std::string& prompt) const;
 
  private:
   std::map<std::string, GoldenTensor> tensors_;

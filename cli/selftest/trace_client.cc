@@ -25,6 +25,8 @@ void AppendCapture(const proto::CaptureResult& capture, Trace& trace) {
     Append(to.weights, r.weights());
     Append(to.logits, r.router_logits());
   }
+  for (const proto::LayerSelection& s : capture.selections())
+    trace.selections[s.layer()].assign(s.positions().begin(), s.positions().end());
 }
 
 }  // namespace

@@ -27,6 +27,8 @@ struct Trace {
   std::vector<float> logits;               // [rows, vocab]
   std::vector<std::vector<float>> hidden;  // [layers + 2][rows, hidden]
   std::map<int, RoutingTrace> routing;     // by layer
+  std::map<int, std::vector<int32_t>>
+      selections;  // by layer: what the last prompt token attends to
 };
 
 class TraceClient {
