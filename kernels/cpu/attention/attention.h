@@ -15,10 +15,10 @@ namespace kt {
 constexpr int kKeyGroup = 16;
 
 // The cache of one layer, elements of the activation type:
-//   k [blocks, kv_heads, block_tokens / 16, head_dim, 16]          16 keys in the lanes of a
-//   vector,
-//                                                                  so that scores need no reduction
-//   v [blocks, kv_heads, block_tokens, head_dim rounded up to 16]  the padding is written as zero
+//   k [blocks, kv_heads, block_tokens / 16, head_dim, 16]
+//     16 keys in the lanes of a vector, so that scores need no reduction
+//   v [blocks, kv_heads, block_tokens, head_dim rounded up to 16]
+//     the padding is written as zero
 // A fresh cache needs no initialisation: what has not been written is never used.
 struct KvCache {
   void* k = nullptr;

@@ -3,6 +3,7 @@
 // keys of a tile run in blocks, which reuses each loaded key and value; a row never touches a key
 // it may not see. Any block gives each of its rows the same operations in the same order.
 #include "kernels/cpu/attention/attention_rows.h"
+#include "kernels/cpu/attention/running_softmax.h"
 #include "kernels/cpu/simd/vec.h"
 
 namespace kt::KT_ISA_NAMESPACE {
@@ -10,12 +11,9 @@ namespace {
 
 constexpr int kTileGroups = kKeyTile / kKeyGroup;
 constexpr int kGroupVecs = kKeyGroup / kLanes;
-constexpr int kTileVecs = kKeyTile / kLanes;
-// Register plan: rows x vectors of accumulators, beside the loaded keys or values and one
-// broadcast. 32, 16 and 16 registers.
+// Register plan as in running_softmax.h.
 constexpr int kRowBlock = kLanes == 4 ? 2 : 4;
 constexpr int kGroupsAtOnce = kLanes == 16 ? 4 : 1;
-constexpr int kValueVecs = kLanes == 8 ? 2 : 4;
 
 template <typename T>
 class Rows {
@@ -38,15 +36,16 @@ class Rows {
 
   void Run() {
     Begin();
-    for (int first_key = 0; first_key <= Position(rows_ - 1); first_key += kKeyTile) {
+    // Tiles count from position 0 whatever the window, and rows ascend in position.
+    for (int first_key = FirstSeen(0) / kKeyTile * kKeyTile; first_key <= Position(rows_ - 1);
+         first_key += kKeyTile) {
       FindTile(first_key);
       for (int row = 0; row < rows_;) {
-        const int visible = Visible(row, first_key);
+        const Keys keys = Visible(row, first_key);
         int count = 1;
-        while (count < kRowBlock && row + count < rows_ &&
-               Visible(row + count, first_key) == visible)
+        while (count < kRowBlock && row + count < rows_ && Visible(row + count, first_key) == keys)
           ++count;
-        if (visible > 0) TileRows(count, row, visible);
+        if (keys.begin < keys.end) TileRows(count, row, keys);
         row += count;
       }
     }
@@ -55,11 +54,19 @@ class Rows {
 
  private:
   int Position(int row) const { return a_.start_position + token_begin_ + row / group_; }
-  // How many keys of the tile the row may see.
-  int Visible(int row, int first_key) const {
-    const int visible = Position(row) - first_key + 1;
-    return visible < 0 ? 0 : visible < kKeyTile ? visible : kKeyTile;
+  int FirstSeen(int row) const {
+    const int first = Position(row) - a_.window + 1;
+    return a_.window == 0 || first < 0 ? 0 : first;
   }
+  // The keys [begin, end) of the tile that the row may see.
+  struct Keys {
+    int begin, end;
+    bool operator==(const Keys&) const = default;
+  };
+  Keys Visible(int row, int first_key) const {
+    return {Clamp(FirstSeen(row) - first_key), Clamp(Position(row) - first_key + 1)};
+  }
+  static int Clamp(int key) { return key < 0 ? 0 : key < kKeyTile ? key : kKeyTile; }
   int64_t Offset(int row, int64_t token_stride) const {
     return (token_begin_ + row / group_) * token_stride +
            (int64_t{kv_head_} * group_ + row % group_) * head_dim_;
@@ -72,8 +79,13 @@ class Rows {
       ForEachVector(head_dim_,
                     [&](int64_t d, auto load, auto store) { store(widened + d, load(q + d)); });
       for (int d = 0; d < padded_; d += kLanes) Store(sums_ + int64_t{row} * padded_ + d, VecF{});
-      Store(total_ + row * kSumLanes, VecF{});
-      max_[row] = -__builtin_inff();
+      // A sink is a key met before all others whose value is zero.
+      const float* sink =
+          a_.sinks == nullptr ? nullptr : a_.sinks + kv_head_ * group_ + row % group_;
+      VecF total = {};
+      total[0] = sink == nullptr ? 0.0f : 1.0f;
+      Store(total_ + row * kSumLanes, total);
+      max_[row] = sink == nullptr ? -__builtin_inff() : *sink;
     }
   }
 
@@ -90,10 +102,12 @@ class Rows {
 
   // Where the tile's groups of keys and values lie, and a hint to fetch the next tile's: groups of
   // one key head do not adjoin, which the hardware's own prefetch cannot foresee. Groups beyond the
-  // last query's position have no block and are not looked up.
+  // last query's position or before the first one's window may have no block and are not looked up.
   void FindTile(int first_key) {
     const int last_key = Position(rows_ - 1);
-    for (int key = first_key; key <= last_key && key < first_key + 2 * kKeyTile; key += kKeyGroup) {
+    const int first_seen = FirstSeen(0) / kKeyGroup * kKeyGroup;
+    for (int key = first_key > first_seen ? first_key : first_seen;
+         key <= last_key && key < first_key + 2 * kKeyTile; key += kKeyGroup) {
       const KvCache& cache = a_.cache;
       const int64_t block = a_.block_table[key / cache.block_tokens];
       const int64_t row =
@@ -115,30 +129,33 @@ class Rows {
       __builtin_prefetch(p + i, 0, 2);
   }
 
-  void TileRows(int count, int row, int visible) {
+  void TileRows(int count, int row, Keys keys) {
     switch (count) {
       case 1:
-        return Tile<1>(row, visible);
+        return Tile<1>(row, keys);
       case 2:
-        return Tile<2>(row, visible);
+        return Tile<2>(row, keys);
       case 3:
-        return Tile<3>(row, visible);
+        return Tile<3>(row, keys);
       default:
-        return Tile<kRowBlock>(row, visible);
+        return Tile<kRowBlock>(row, keys);
     }
   }
 
   template <int kRows>
-  void Tile(int row, int visible) {
-    const int groups = (visible + kKeyGroup - 1) / kKeyGroup;
-    int g = 0;
+  void Tile(int row, Keys keys) {
+    const int groups = (keys.end + kKeyGroup - 1) / kKeyGroup;
+    int g = keys.begin / kKeyGroup;
     for (; g + kGroupsAtOnce <= groups; g += kGroupsAtOnce) Scores<kRows, kGroupsAtOnce>(row, g);
     for (; g < groups; ++g) Scores<kRows, 1>(row, g);
-    for (int r = 0; r < kRows; ++r) Softmax(row + r, visible);
-    int d = 0;
-    for (; d + kValueVecs * kLanes <= padded_; d += kValueVecs * kLanes)
-      AddValues<kRows, kValueVecs>(row, d, visible);
-    for (; d < padded_; d += kLanes) AddValues<kRows, 1>(row, d, visible);
+    float* p = probabilities_ + int64_t{row} * kKeyTile;
+    for (int r = 0; r < kRows; ++r) {
+      factor_[row + r] = SoftmaxTile(p + r * kKeyTile, a_.scale, keys.begin, keys.end,
+                                     max_ + row + r, total_ + (row + r) * kSumLanes);
+    }
+    AddValues<kRows>(
+        sums_ + int64_t{row} * padded_, padded_, factor_ + row, p, keys.begin, keys.end,
+        [this](int key) { return values_[key / kKeyGroup] + int64_t{key % kKeyGroup} * padded_; });
   }
 
   // probabilities_[row ..][g * 16 ..] = q k^T, summed over the head dimension from 0 up.
@@ -164,65 +181,6 @@ class Rows {
 #pragma GCC unroll 16
       for (int c = 0; c < kVecs; ++c)
         Store(probabilities_ + (row + r) * kKeyTile + g * kKeyGroup + c * kLanes, sum[r][c]);
-    }
-  }
-
-  // Turns scores into weights relative to the new running maximum, 0 beyond `visible`, and adds
-  // them to the running sum.
-  void Softmax(int row, int visible) {
-    float* p = probabilities_ + row * kKeyTile;
-    VecF score[kTileVecs];
-    VecF max = Set(max_[row]);
-    VecI key;
-    for (int i = 0; i < kLanes; ++i) key[i] = i;
-#pragma GCC unroll 16
-    for (int c = 0; c < kTileVecs; ++c) {
-      score[c] = Load(p + c * kLanes) * a_.scale;
-      score[c] = key + c * kLanes < visible ? score[c] : Set(-__builtin_inff());
-      max = Max(max, score[c]);
-    }
-    const float new_max = ReduceMax(max);
-    VecF sum = {};
-#pragma GCC unroll 16
-    for (int c = 0; c < kTileVecs; ++c) {
-      VecF weight = Exp(score[c] - new_max);
-      Store(p + c * kLanes, weight);
-      sum += weight;
-    }
-    const VecF factor = Exp(Set(max_[row] - new_max));
-    Store(total_ + row * kSumLanes, Fma(Load(total_ + row * kSumLanes), factor, sum));
-    factor_[row] = factor[0];
-    max_[row] = new_max;
-  }
-
-  // sums_[row ..][d ..] = factor * sums_ + p v, keys in ascending order.
-  template <int kRows, int kVecs>
-  void AddValues(int row, int d, int visible) {
-    VecF sum[kRows][kVecs];
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-      for (int c = 0; c < kVecs; ++c)
-        sum[r][c] = Load(sums_ + int64_t{row + r} * padded_ + d + c * kLanes) * factor_[row + r];
-    }
-    const float* p = probabilities_ + row * kKeyTile;
-    for (int key = 0; key < visible; ++key) {
-      const T* value = values_[key / kKeyGroup] + int64_t{key % kKeyGroup} * padded_ + d;
-      VecF v[kVecs];
-#pragma GCC unroll 4
-      for (int c = 0; c < kVecs; ++c) v[c] = Load(value + c * kLanes);
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) {
-        VecF weight = Set(p[r * kKeyTile + key]);
-#pragma GCC unroll 4
-        for (int c = 0; c < kVecs; ++c) sum[r][c] = Fma(weight, v[c], sum[r][c]);
-      }
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-      for (int c = 0; c < kVecs; ++c)
-        Store(sums_ + int64_t{row + r} * padded_ + d + c * kLanes, sum[r][c]);
     }
   }
 

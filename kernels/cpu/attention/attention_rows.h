@@ -4,16 +4,13 @@
 #define KT_KERNELS_CPU_ATTENTION_ATTENTION_ROWS_H_
 
 #include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/attention/key_tile.h"
 
 namespace kt {
-
-constexpr int kKeyTile = 64;  // keys between two updates of the running maximum
 
 // Scratch, in this order: queries [rows, head_dim], sums of values [rows, padded], probabilities
 // [rows, kKeyTile], running maximum [rows], factor of the old sums [rows], running sum [rows,
 // kSumLanes], all fp32.
-constexpr int kSumLanes = 16;
-
 struct AttentionRowsArgs {
   const AttentionArgs* attention;
   int token_begin;

@@ -56,16 +56,23 @@ class Sequence {
     const int64_t kv_stride = kv_heads_ * head_dim_, q_stride = heads_ * head_dim_;
     KvWrite({cache, k.at(begin * kv_stride), kv_stride, v.at(begin * kv_stride), kv_stride,
              table_.data(), begin, end - begin});
+    // Blocks that no query sees any more are gone.
+    std::vector<int32_t> table = table_;
+    if (window > 0) {
+      for (int i = 0; (i + 1) * block_tokens_ <= begin - window + 1; ++i) table[i] = 1 << 28;
+    }
     AttentionArgs args{q.at(begin * q_stride),
                        q_stride,
                        out.at(begin * q_stride),
                        q_stride,
                        cache,
-                       table_.data(),
+                       table.data(),
                        begin,
                        end - begin,
                        heads_,
-                       Scale()};
+                       Scale(),
+                       sinks.empty() ? nullptr : sinks.data(),
+                       window};
     std::vector<float> scratch(AttentionScratchBytes(heads_, kv_heads_, head_dim_) / sizeof(float),
                                std::numeric_limits<float>::quiet_NaN());
     const int tasks = AttentionTasks(args);
@@ -86,17 +93,19 @@ class Sequence {
   // The definition, in double; also the sum of |p v|, which bounds the error.
   std::pair<double, double> Reference(int position, int head, int d) const {
     const int kv_head = head / (heads_ / kv_heads_);
+    const int first = window == 0 ? 0 : std::max(0, position - window + 1);
     std::vector<double> score(position + 1);
-    for (int j = 0; j <= position; ++j) {
+    for (int j = first; j <= position; ++j) {
       for (int i = 0; i < head_dim_; ++i) {
         score[j] += double(q.At((int64_t{position} * heads_ + head) * head_dim_ + i)) *
                     k.At((int64_t{j} * kv_heads_ + kv_head) * head_dim_ + i);
       }
       score[j] *= Scale();
     }
-    const double max = *std::max_element(score.begin(), score.end());
-    double total = 0, sum = 0, magnitude = 0;
-    for (int j = 0; j <= position; ++j) {
+    double max = *std::max_element(score.begin() + first, score.end());
+    if (!sinks.empty()) max = std::max(max, double(sinks[head]));
+    double total = sinks.empty() ? 0 : std::exp(sinks[head] - max), sum = 0, magnitude = 0;
+    for (int j = first; j <= position; ++j) {
       double p = std::exp(score[j] - max),
              x = v.At((int64_t{j} * kv_heads_ + kv_head) * head_dim_ + d);
       total += p, sum += p * x, magnitude += p * std::abs(x);
@@ -110,6 +119,8 @@ class Sequence {
 
  public:
   Activations q, k, v;
+  std::vector<float> sinks;
+  int window = 0;
 
  private:
   int blocks_;
@@ -122,11 +133,14 @@ TEST(AttentionTest, EveryRowOfTheTableEqualsTheReference) {
   TestRandom random(31);
   for (Isa isa : RunnableIsas()) {
     for (int trial = 0; trial < 120; ++trial) {
-      const int kv_heads = random.Int(1, 3), group = random.Int(1, 5), head_dim = random.Int(1, 90),
+      const int kv_heads = random.Int(1, 3), group = random.Int(1, 5),
+                head_dim = trial % 10 == 0 ? random.Int(240, 300) : random.Int(1, 90),
                 positions = random.Int(1, 170);
       const bool is_bf16 = trial % 2 == 0;
       Sequence sequence(random, positions, kv_heads * group, kv_heads, head_dim,
                         16 * random.Int(1, 4), is_bf16);
+      if (trial % 3 == 0) sequence.sinks = random.Normals(kv_heads * group, 3);
+      if (trial % 4 >= 2) sequence.window = random.Int(1, positions + 10);
       Activations out = sequence.NewOut();
       sequence.Step(isa, 0, positions, out);
       for (int check = 0; check < 60; ++check) {
@@ -153,6 +167,8 @@ TEST(AttentionTest, ChunksDecodeBatchAndOrderOfTasksGiveTheSameBits) {
                 head_dim = 8 * random.Int(1, 16), positions = random.Int(60, 300);
       Sequence sequence(random, positions, kv_heads * group, kv_heads, head_dim,
                         16 * random.Int(1, 3), trial % 2 == 0);
+      if (trial % 3 == 0) sequence.sinks = random.Normals(kv_heads * group);
+      if (trial % 4 >= 2) sequence.window = random.Int(1, 150);
       Activations whole = sequence.NewOut(), chunks = sequence.NewOut(), decode = sequence.NewOut();
       sequence.Step(isa, 0, positions, whole);
       sequence.Clear();
@@ -166,6 +182,23 @@ TEST(AttentionTest, ChunksDecodeBatchAndOrderOfTasksGiveTheSameBits) {
       EXPECT_TRUE(whole == chunks);
       EXPECT_TRUE(whole == decode);
     }
+  }
+}
+
+TEST(AttentionTest, AWindowOverAllPositionsAndASinkOfNoWeightChangeNothing) {
+  TestRandom random(35);
+  const int positions = 150, heads = 6;
+  for (Isa isa : RunnableIsas()) {
+    Sequence sequence(random, positions, heads, 2, 48, 32, true);
+    Activations want = sequence.NewOut(), windowed = want, sunk = want;
+    sequence.Step(isa, 0, positions, want);
+    sequence.window = positions;
+    sequence.Step(isa, 0, positions, windowed);
+    sequence.window = 0;
+    sequence.sinks.assign(heads, -std::numeric_limits<float>::infinity());
+    sequence.Step(isa, 0, positions, sunk);
+    EXPECT_TRUE(want == windowed);
+    EXPECT_TRUE(want == sunk);
   }
 }
 

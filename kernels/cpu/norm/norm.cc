@@ -5,4 +5,5 @@
 
 namespace kt {
 KT_DEFINE_ISA_DISPATCH(RmsNorm, RmsNormArgs)
+KT_DEFINE_ISA_DISPATCH(LayerNorm, LayerNormArgs)
 }  // namespace kt

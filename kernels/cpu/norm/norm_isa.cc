@@ -38,10 +38,38 @@ void RmsNormRows(const RmsNormArgs& a) {
   }
 }
 
+template <typename T>
+void LayerNormRows(const LayerNormArgs& a) {
+  const float inverse_n = 1.0f / static_cast<float>(a.n);
+  for (int row = 0; row < a.rows; ++row) {
+    const T* x = static_cast<const T*>(a.x) + row * a.x_stride;
+    T* y = static_cast<T*>(a.y) + row * a.y_stride;
+    VecF sum = {};
+    ForEachVector(a.n, [&](int64_t i, auto load, auto) { sum += load(x + i); });
+    const VecF mean = Set(ReduceAdd(sum) * inverse_n);
+    VecF squares = {};
+    ForEachVector(a.n, [&](int64_t i, auto load, auto) {
+      float centred[kLanes];
+      Store(centred, load(x + i) - mean);
+      const VecF v = load(centred);  // zero beyond the end of x, where the difference is not
+      squares = Fma(v, v, squares);
+    });
+    const float variance = ReduceAdd(squares) * inverse_n;
+    const VecF scale = Set(1.0f / __builtin_sqrtf(variance + a.eps));
+    ForEachVector(a.n, [&](int64_t i, auto load, auto store) {
+      store(y + i, Fma((load(x + i) - mean) * scale, load(a.weight + i), load(a.bias + i)));
+    });
+  }
+}
+
 }  // namespace
 
 void RmsNorm(const RmsNormArgs& args) noexcept {
   args.is_bf16 ? RmsNormRows<bf16>(args) : RmsNormRows<float>(args);
+}
+
+void LayerNorm(const LayerNormArgs& args) noexcept {
+  args.is_bf16 ? LayerNormRows<bf16>(args) : LayerNormRows<float>(args);
 }
 
 }  // namespace kt::KT_ISA_NAMESPACE
