@@ -9,9 +9,12 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "kernels/cpu/gemm/testing/kernel_testing.h"
+#include "kernels/cpu/gemm/testing/random_matrix.h"
 
 namespace kt {
 namespace {
@@ -19,29 +22,29 @@ namespace {
 // A product with x in both types. Rows of x and y lie further apart than they are long, at odd
 // distances.
 struct Problem {
-  Problem(std::mt19937& rng, int tokens, int n, int k)
+  Problem(std::mt19937& rng, int tokens, int n, int k, const MatrixSpec& spec = kMatrixSpecs[0],
+          bool exact = true)
       : tokens(tokens),
         n(n),
         k(k),
         x_stride(k + 3),
         y_stride(n + 5),
         x(RandomBf16(rng, tokens * x_stride)),
-        w(RandomBf16(rng, n * k)) {
+        w(rng, spec, n, k),
+        packed(w.view(), exact) {
     x_f32.resize(x.size());
     std::uniform_real_distribution<float> noise(-1e-3f, 1e-3f);
     for (size_t i = 0; i < x.size(); ++i) x_f32[i] = ToFloat(x[i]) + noise(rng);
-    packed.resize(PackedBf16Bytes(n, k) / sizeof(bf16));
-    PackBf16(w.data(), k, n, k, packed.data());
   }
 
   GemmArgs Args(bool bf16_x, float* y) const {
     const void* rows = bf16_x ? static_cast<const void*>(x.data()) : x_f32.data();
-    return {rows, x_stride, tokens, packed.data(), n, k, y, y_stride};
+    return {rows, x_stride, tokens, packed.matrix, y, y_stride};
   }
 
   std::vector<float> Run(const GemmKernels& kernels, bool bf16_x) const {
     std::vector<float> y(tokens * y_stride, kUntouched);
-    (bf16_x ? kernels.bf16_x : kernels.f32_x)(Args(bf16_x, y.data()), 0, Tiles(n));
+    Gemm(kernels, bf16_x, Args(bf16_x, y.data()), 0, Tiles(n));
     return y;
   }
 
@@ -50,28 +53,57 @@ struct Problem {
   int64_t x_stride, y_stride;
   std::vector<bf16> x;
   std::vector<float> x_f32;
-  std::vector<bf16> w, packed;
+  RandomMatrix w;
+  PackedCopy packed;
 };
 
-// |error| of a sum of k products is at most k eps sum |x w| for any order of rounding; flushed
-// subnormals add less than the smallest normal each.
+// |error| of a sum of k products is at most k eps sum |x w| for any order of rounding, scaling and
+// adding up blocks included; flushed subnormals add less than the smallest normal each.
 void ExpectClose(const Problem& p, bool bf16_x, const std::vector<float>& y) {
-  for (int t = 0; t < p.tokens; ++t) {
-    for (int j = 0; j < p.n; ++j) {
+  const PackedFormat& format = p.packed.matrix.format;
+  std::vector<double> w(p.k);
+  for (int j = 0; j < p.n; ++j) {
+    for (int c = 0; c < p.k; ++c) w[c] = PackedValue(p.w.view(), format, j, c);
+    for (int t = 0; t < p.tokens; ++t) {
       double sum = 0, magnitude = 0;
       for (int c = 0; c < p.k; ++c) {
-        double x = bf16_x ? ToFloat(p.x[t * p.x_stride + c]) : p.x_f32[t * p.x_stride + c];
-        double product = x * ToFloat(p.w[j * p.k + c]);
-        sum += product;
-        magnitude += std::abs(product);
+        const double x = bf16_x ? ToFloat(p.x[t * p.x_stride + c]) : p.x_f32[t * p.x_stride + c];
+        sum += x * w[c];
+        magnitude += std::abs(x * w[c]);
       }
-      double eps = std::numeric_limits<float>::epsilon() / 2;
+      const double eps = std::numeric_limits<float>::epsilon() / 2;
+      const int additions = (format.code == PackedCode::kBf16x2 ? 2 : 1) * p.k + 4 +
+                            (format.lanes != 0 ? 2 * PackedGroups(p.k, format) + p.k / 64 : 0);
       ASSERT_NEAR(y[t * p.y_stride + j], sum,
-                  (p.k + 2) * (eps * magnitude + std::numeric_limits<float>::min()))
+                  additions * (eps * magnitude + std::numeric_limits<float>::min()) +
+                      PackedError(format) * magnitude)
           << "token " << t << " column " << j << " of " << p.tokens << "x" << p.n << "x" << p.k;
     }
+  }
+  for (int t = 0; t < p.tokens; ++t) {
     for (int64_t j = p.n; j < p.y_stride; ++j)
       ASSERT_EQ(y[t * p.y_stride + j], Problem::kUntouched);
+  }
+}
+
+// Every row computed alone, over random tile ranges, has the bits it has in the batch.
+void ExpectSameBitsAlone(std::mt19937& rng, const Problem& p, const GemmKernels& kernels,
+                         bool bf16_x) {
+  const std::vector<float> batch = p.Run(kernels, bf16_x);
+  std::vector<float> alone(p.y_stride, Problem::kUntouched);
+  for (int t = 0; t < p.tokens; t += 1 + p.tokens / 8) {
+    GemmArgs args = p.Args(bf16_x, alone.data());
+    args.x = static_cast<const char*>(args.x) + t * p.x_stride * (bf16_x ? 2 : 4);
+    args.tokens = 1;
+    for (int tile = 0; tile < Tiles(p.n);) {
+      int end = std::min(Tiles(p.n), tile + std::uniform_int_distribution<int>(1, 7)(rng));
+      Gemm(kernels, bf16_x, args, tile, end);
+      tile = end;
+    }
+    ASSERT_EQ(
+        std::memcmp(alone.data(), batch.data() + t * p.y_stride, alone.size() * sizeof(float)), 0)
+        << "token " << t << " of " << p.tokens << "x" << p.n << "x" << p.k
+        << (bf16_x ? " bf16" : " f32");
   }
 }
 
@@ -106,33 +138,48 @@ TEST_P(GemmTest, RowAloneHasTheBitsItHasInABatchAndInAnyTileRange) {
   std::uniform_int_distribution<int> tokens(1, 70), n(1, 300), k(1, 3000);
   for (int i = 0; i < 12; ++i) {
     Problem p(rng_, tokens(rng_), n(rng_), k(rng_));
+    for (bool bf16_x : {true, false}) ExpectSameBitsAlone(rng_, p, kernels(), bf16_x);
+  }
+}
+
+TEST_P(GemmTest, NanCodesReachTheirRowOnly) {
+  for (int nan : {0x7f, 0xff}) {
+    Problem p(rng_, 3, 40, 70, kMatrixSpecs[7]);
+    ASSERT_EQ(p.w.view().code, WeightCode::kFp8E4m3);
+    *p.w.CodeAt(21, 33) = static_cast<uint8_t>(nan);
+    Pack(p.w.view(), p.packed.matrix.format, 0, Tiles(p.n), p.packed.bytes.data());
     for (bool bf16_x : {true, false}) {
-      const GemmFn gemm = bf16_x ? kernels().bf16_x : kernels().f32_x;
-      const std::vector<float> batch = p.Run(kernels(), bf16_x);
-      std::vector<float> alone(p.y_stride, Problem::kUntouched);
-      for (int t = 0; t < p.tokens; t += 1 + p.tokens / 8) {
-        GemmArgs args = p.Args(bf16_x, alone.data());
-        args.x = static_cast<const char*>(args.x) + t * p.x_stride * (bf16_x ? 2 : 4);
-        args.tokens = 1;
-        for (int tile = 0; tile < Tiles(p.n);) {
-          int end = std::min(Tiles(p.n), tile + std::uniform_int_distribution<int>(1, 7)(rng_));
-          gemm(args, tile, end);
-          tile = end;
-        }
-        ASSERT_EQ(
-            std::memcmp(alone.data(), batch.data() + t * p.y_stride, alone.size() * sizeof(float)),
-            0)
-            << "token " << t << " of " << p.tokens << "x" << p.n << "x" << p.k
-            << (bf16_x ? " bf16" : " f32");
+      const std::vector<float> y = p.Run(kernels(), bf16_x);
+      for (int t = 0; t < p.tokens; ++t) {
+        for (int j = 0; j < p.n; ++j) EXPECT_EQ(std::isnan(y[t * p.y_stride + j]), j == 21) << j;
       }
     }
   }
 }
 
+TEST_P(GemmTest, E8m0ScalesReachFromSubnormalToNan) {
+  const std::vector<uint8_t> ones(16 * 16, 0x22), scales = {127, 0, 1, 254, 255};
+  MatrixView v{.n = 5, .k = 32, .code = WeightCode::kFp4E2m1, .scale = ScaleType::kE8m0};
+  v.block_columns = 32;
+  v.codes = ones.data();
+  v.code_row_stride = 16;
+  v.scales = scales.data();
+  v.scale_row_stride = 1;
+  PackedCopy packed(v, true);
+  const std::vector<float> x(32, 0.25f);
+  float y[5];
+  Gemm(kernels(), false, {x.data(), 32, 1, packed.matrix, y, 5}, 0, 1);
+  EXPECT_EQ(y[0], 8);
+  EXPECT_EQ(y[1], std::ldexp(8.0f, -127));
+  EXPECT_EQ(y[2], std::ldexp(8.0f, -126));
+  EXPECT_EQ(y[3], std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(y[4]));
+}
+
 TEST_P(GemmTest, TileRangeWritesItsColumnsOnly) {
   Problem p(rng_, 9, 100, 64);
   std::vector<float> y(p.tokens * p.y_stride, Problem::kUntouched);
-  kernels().bf16_x(p.Args(true, y.data()), 2, 4);
+  Gemm(kernels(), true, p.Args(true, y.data()), 2, 4);
   for (int t = 0; t < p.tokens; ++t) {
     for (int64_t j = 0; j < p.y_stride; ++j) {
       EXPECT_EQ(y[t * p.y_stride + j] != Problem::kUntouched, j >= 32 && j < 64) << t << " " << j;
@@ -144,8 +191,8 @@ TEST_P(GemmTest, NoTokensNoOutput) {
   Problem p(rng_, 1, 16, 8);
   GemmArgs args = p.Args(true, nullptr);
   args.tokens = 0;
-  kernels().bf16_x(args, 0, 1);
-  kernels().f32_x(args, 0, 1);
+  Gemm(kernels(), true, args, 0, 1);
+  Gemm(kernels(), false, args, 0, 1);
 }
 
 TEST_P(GemmTest, LinearParallelHasTheBitsOfOneCall) {
@@ -166,6 +213,41 @@ TEST_P(GemmTest, LinearParallelHasTheBitsOfOneCall) {
 
 INSTANTIATE_TEST_SUITE_P(Rows, GemmTest, testing::ValuesIn(kAllIsas),
                          [](const auto& info) { return IsaName(info.param); });
+
+class GemmFormatTest : public testing::TestWithParam<std::tuple<Isa, MatrixSpec>> {
+ protected:
+  void SetUp() override {
+    if (!CanRun(isa())) GTEST_SKIP() << "this CPU cannot run " << IsaName(isa());
+  }
+  Isa isa() const { return std::get<0>(GetParam()); }
+  const MatrixSpec& spec() const { return std::get<1>(GetParam()); }
+  const GemmKernels& kernels() { return SelectGemm(isa()); }
+  std::mt19937 rng_{20240612};
+};
+
+TEST_P(GemmFormatTest, OddShapesMatchTheExactProduct) {
+  std::uniform_int_distribution<int> tokens(1, 20), n(1, 90), k(1, 400);
+  for (int i = 0; i < 20; ++i) {
+    Problem p(rng_, i == 0 ? 70 : tokens(rng_), n(rng_), k(rng_), spec(), i % 2 == 0);
+    ExpectClose(p, true, p.Run(kernels(), true));
+    ExpectClose(p, false, p.Run(kernels(), false));
+  }
+}
+
+TEST_P(GemmFormatTest, RowAloneHasTheBitsItHasInABatchAndInAnyTileRange) {
+  std::uniform_int_distribution<int> tokens(1, 70), n(1, 300), k(1, 700);
+  for (int i = 0; i < 4; ++i) {
+    Problem p(rng_, i == 0 ? 300 : tokens(rng_), i == 0 ? 35 : n(rng_), k(rng_), spec(), true);
+    for (bool bf16_x : {true, false}) ExpectSameBitsAlone(rng_, p, kernels(), bf16_x);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rows, GemmFormatTest,
+    testing::Combine(testing::ValuesIn(kAllIsas), testing::ValuesIn(kMatrixSpecs)),
+    [](const auto& info) {
+      return std::string(IsaName(std::get<0>(info.param))) + "_" + std::get<1>(info.param).name;
+    });
 
 }  // namespace
 }  // namespace kt
