@@ -40,6 +40,8 @@ struct SequenceView {
   int tokens = 0;
   int start_position = 0;
   const int32_t* block_table = nullptr;  // device memory
+  int state_source = 0;                  // slot, from 1; 0: the zero state, or a model without
+  int state_target = 0;                  // slot; 0: a model without
 };
 
 // One draw, one log-probability, or both, from one row of logits. Host memory.
