@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
@@ -30,6 +31,7 @@
 #include "coordinator/template/template_process.h"
 #include "coordinator/workers/worker_links.h"
 #include "spdlog/spdlog.h"
+#include "worker/step_limits.h"
 
 namespace kt {
 namespace {
@@ -160,7 +162,8 @@ absl::Status Serve(const proto::RuntimeConfig& config, const sigset_t& stop_sign
       std::unique_ptr<Scheduler> scheduler,
       Scheduler::Create({.options = config.scheduler(),
                          .queue_timeout = std::chrono::milliseconds(server.queue_timeout_ms()),
-                         .eos_token_ids = model.eos_token_ids},
+                         .eos_token_ids = model.eos_token_ids,
+                         .state_slots = HasState(model) ? StateSlots(config.scheduler()) : 0},
                         tokenizer.get()));
   SteadyClock clock;
   SchedulerLoop loop(std::move(scheduler), &links, &clock);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu_worker/step_input.h"
 
+#include <algorithm>
+
 #include "common/base/status.h"
 
 namespace kt {
@@ -36,6 +38,30 @@ absl::Status CheckSequence(const proto::SequenceStep& s, const StepLimits& l) {
   for (int id : s.target_ids()) {
     if (id < -1 || id >= l.vocab) return bad("target_ids", id, "an id of the vocabulary or -1");
   }
+  if (s.state_source() < 0 || s.state_source() > l.state_slots ||
+      (l.state_slots > 0 && (s.state_source() == 0) != (s.start_position() == 0))) {
+    return bad("state_source", s.state_source(),
+               "a slot of the pool, 0 at position 0 and for a model without state");
+  }
+  if (s.state_target() < std::min(l.state_slots, 1) || s.state_target() > l.state_slots) {
+    return bad("state_target", s.state_target(), "a slot of the pool, 0 for a model without state");
+  }
+  return absl::OkStatus();
+}
+
+// What one sequence writes no other reads or writes.
+absl::Status CheckStateTargets(const proto::StepPlan& plan, const StepLimits& l) {
+  std::vector<int> uses(l.state_slots + 1, 0);
+  for (const proto::SequenceStep& s : plan.sequences()) {
+    ++uses[s.state_source()];
+    ++uses[s.state_target()];
+  }
+  for (const proto::SequenceStep& s : plan.sequences()) {
+    if (l.state_slots > 0 && uses[s.state_target()] > 1) {
+      return InvalidArgument("step: sequence {}: state_target is {}, which is used twice",
+                             s.sequence_id(), s.state_target());
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -59,7 +85,7 @@ absl::Status CheckStepPlan(const proto::StepPlan& plan, const StepLimits& l) {
     }
   }
   for (const proto::SequenceStep& s : plan.sequences()) KT_RETURN_IF_ERROR(CheckSequence(s, l));
-  return absl::OkStatus();
+  return CheckStateTargets(plan, l);
 }
 
 absl::StatusOr<StepInput> StepInput::Allocate(const StepLimits& l, Device& device) {
@@ -86,7 +112,9 @@ absl::Status StepInput::Fill(const proto::StepPlan& plan, Device& device) {
     SequenceView view{.first_row = static_cast<int>(token_ids_.size()),
                       .tokens = s.token_ids_size(),
                       .start_position = s.start_position(),
-                      .block_table = device_tables_ + table_offset};
+                      .block_table = device_tables_ + table_offset,
+                      .state_source = s.state_source(),
+                      .state_target = s.state_target()};
     for (int i = 0; i < s.token_ids_size(); ++i) {
       token_ids_.push_back(s.token_ids(i));
       positions_.push_back(s.start_position() + i);

@@ -19,6 +19,7 @@ struct StepLimits {
   int kv_blocks = 0;
   int block_tokens = 0;
   int position_max = 0;  // positions are below it
+  int state_slots = 0;   // numbered from 1; 0: a model without state
 };
 
 // Every index and size of the plan against the limits. InvalidArgument names the sequence, the

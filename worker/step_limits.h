@@ -19,6 +19,11 @@ inline int KvBlocks(const proto::SchedulerOptions& o) {
   return std::max(1, (o.max_total_tokens() + o.block_tokens() - 1) / o.block_tokens());
 }
 
+// State slots of a model whose layers keep a state of fixed size per sequence: a running sequence
+// reads one and writes another, and one more keeps a prompt's state for choices that wait. Two for
+// the first sequence would do to make progress, two for each let all of them take part in a step.
+inline int StateSlots(const proto::SchedulerOptions& o) { return 2 * o.max_running_requests() + 1; }
+
 }  // namespace kt
 
 #endif  // KT_WORKER_STEP_LIMITS_H_

@@ -103,6 +103,12 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir) {
   return parsed;
 }
 
+bool HasState(const ModelConfig& config) {
+  return std::any_of(
+      config.attentions.begin(), config.attentions.end(),
+      [](const AttentionConfig& a) { return a.kind == AttentionKind::kDeltaNet; });
+}
+
 absl::StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& model_dir) {
   KT_ASSIGN_OR_RETURN(Json json, ReadGenerationConfig(model_dir));
   std::string where = fmt::format("{}/{}", model_dir, kGenerationConfig);

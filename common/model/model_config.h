@@ -152,6 +152,9 @@ struct ModelConfig {
   std::optional<int32_t> bos_token_id;
 };
 
+// Whether a layer keeps a state of fixed size per sequence (state slots beside cache blocks).
+bool HasState(const ModelConfig& config);
+
 // Defaults a checkpoint gives for sampling (generation_config.json); absent fields are not set
 // there.
 struct GenerationDefaults {

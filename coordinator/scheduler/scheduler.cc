@@ -10,7 +10,8 @@
 namespace kt {
 namespace {
 
-absl::Status CheckConfig(const proto::SchedulerOptions& o) {
+absl::Status CheckConfig(const SchedulerConfig& config) {
+  const proto::SchedulerOptions& o = config.options;
   const auto positive = [](const char* name, int64_t value) {
     return value >= 1 ? absl::OkStatus()
                       : InvalidArgument("{}: {}, expected at least 1", name, value);
@@ -25,6 +26,8 @@ absl::Status CheckConfig(const proto::SchedulerOptions& o) {
   KT_RETURN_IF_ERROR(positive("max_running_requests", o.max_running_requests()));
   KT_RETURN_IF_ERROR(positive("max_queued_requests", o.max_queued_requests()));
   KT_RETURN_IF_ERROR(positive("block_tokens", o.block_tokens()));
+  if (config.state_slots != 0 && config.state_slots < 2)
+    return InvalidArgument("state_slots: {}, expected 0 or at least 2", config.state_slots);
   return positive("stream_interval", o.stream_interval());
 }
 
@@ -46,12 +49,15 @@ void AddTimings(const proto::StepTimings& step, proto::StepTimings* sum) {
 
 absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(SchedulerConfig config,
                                                              const Tokenizer* tokenizer) {
-  KT_RETURN_IF_ERROR(CheckConfig(config.options));
+  KT_RETURN_IF_ERROR(CheckConfig(config));
   return std::unique_ptr<Scheduler>(new Scheduler(std::move(config), tokenizer));
 }
 
 Scheduler::Scheduler(SchedulerConfig config, const Tokenizer* tokenizer)
-    : config_(std::move(config)), tokenizer_(tokenizer), pool_(0, config_.options.block_tokens()) {}
+    : config_(std::move(config)),
+      tokenizer_(tokenizer),
+      pool_(0, config_.options.block_tokens()),
+      states_(0) {}
 
 absl::Status Scheduler::CheckFits(const GenerationRequest& request) const {
   const int64_t tokens = TokensMax(request);
@@ -142,6 +148,7 @@ void Scheduler::FailAll(const absl::Status& error) {
 void Scheduler::OnWorkersReady(int kv_blocks, int step_tokens_max, TimePoint now) {
   OnWorkersLost("the workers were replaced", now);
   pool_ = BlockPool(kv_blocks, config_.options.block_tokens());
+  states_ = StatePool(config_.state_slots);
   step_tokens_max_ = step_tokens_max;
   ready_ = was_ready_ = true;
   std::vector<Request*> too_large;
@@ -209,6 +216,7 @@ void Scheduler::Apply(const Planned& planned, const proto::SequenceResult& resul
     sequence.captured = planned.end;
   }
   sequence.computed = planned.end;
+  if (has_state()) AdvanceState(sequence);
   if (planned.end > sequence.frontier) {
     sequence.frontier = planned.end;
     request.lost_steps = 0;
@@ -229,6 +237,23 @@ void Scheduler::Apply(const Planned& planned, const proto::SequenceResult& resul
   }
 }
 
+// What the step has written takes the place of what it read.
+void Scheduler::AdvanceState(Sequence& sequence) {
+  Request& request = *sequence.request;
+  states_.Release(&sequence.state);
+  sequence.state = std::exchange(sequence.state_target, 0);
+  if (sequence.computed != ForkPosition(sequence) || !AwaitsPromptState(request) || StateRoom() < 1)
+    return;
+  request.prompt_state = states_.Share(sequence.state);
+  ++prompt_states_;
+}
+
+void Scheduler::ReleaseCache(Sequence& sequence) {
+  pool_.Release(&sequence.table);
+  states_.Release(&sequence.state);
+  states_.Release(&sequence.state_target);
+}
+
 void Scheduler::Send(Sequence& sequence) {
   if (auto event = sequence.output.TakeEvent()) sequence.request->sink->OnEvent(*std::move(event));
 }
@@ -239,7 +264,7 @@ void Scheduler::Land(Sequence& sequence) {
   sequence.in_flight = false;
   --request.in_flight;
   if (request.sink != nullptr) return;
-  pool_.Release(&sequence.table);
+  ReleaseCache(sequence);
   if (request.in_flight == 0) requests_.erase(request.choices[0].id);
 }
 
@@ -271,11 +296,11 @@ void Scheduler::FinishSequence(Sequence& sequence) {
     // Nobody else holds the prompt: the next choice takes it over together with the place.
     for (Sequence& heir : request.choices) {
       if (heir.output.finished()) continue;
-      Start(heir, &sequence);
+      Start(heir, CanFork(request) ? &sequence : nullptr);
       break;
     }
   }
-  pool_.Release(&sequence.table);
+  ReleaseCache(sequence);
 }
 
 void Scheduler::SetDeadline(Request& request, std::optional<TimePoint> deadline) {
@@ -305,8 +330,9 @@ void Scheduler::EndRequest(Request& request, const absl::Status& status) {
   for (Sequence& sequence : request.choices) {
     running_.erase(sequence.id);
     waiting_.erase(sequence.id);
-    if (!sequence.in_flight) pool_.Release(&sequence.table);
+    if (!sequence.in_flight) ReleaseCache(sequence);
   }
+  DropPromptState(request);
   if (request.in_flight == 0) requests_.erase(request.choices[0].id);
 }
 
@@ -324,10 +350,16 @@ SchedulerStats Scheduler::stats() const {
 
 absl::Status Scheduler::Audit() const {
   std::vector<const BlockTable*> tables;
+  std::vector<int32_t> slots;
   for (const auto& [key, request] : requests_) {
-    for (const Sequence& sequence : request->choices) tables.push_back(&sequence.table);
+    slots.push_back(request->prompt_state);
+    for (const Sequence& sequence : request->choices) {
+      tables.push_back(&sequence.table);
+      slots.insert(slots.end(), {sequence.state, sequence.state_target});
+    }
   }
-  return pool_.Audit(tables);
+  KT_RETURN_IF_ERROR(pool_.Audit(tables));
+  return states_.Audit(slots);
 }
 
 }  // namespace kt

@@ -11,6 +11,12 @@
 //              youngest running sequence gives all of its back and waits; later it is computed
 //              again from prompt and output. The oldest is never pushed out and fits alone, so
 //              there is always progress.
+// States       models with layers of fixed-size state have slots beside blocks. Every running
+// sequence is promised two: a step reads one and writes the other, which takes its place when the
+// step has succeeded. A state cannot be cut back, so the first choice of several stops one token
+// before the end of the prompt and that state is kept for those that wait to run while a choice
+// runs and a slot is to spare; else they compute the prompt for themselves. Admission waits for
+// slots.
 // Replays      draws are keyed by (seed, choice, position): computing again never changes tokens
 // that were sent. Lost steps   a step that fails or is lost with its workers costs time only: its
 // sequences wait and are computed again. A request
@@ -36,6 +42,7 @@
 #include "coordinator/generation/generation.h"
 #include "coordinator/scheduler/block_pool.h"
 #include "coordinator/scheduler/sequence.h"
+#include "coordinator/scheduler/state_pool.h"
 #include "coordinator/tokenizer/tokenizer.h"
 #include "proto/config.pb.h"
 #include "proto/step.pb.h"
@@ -48,6 +55,7 @@ struct SchedulerConfig {
       10);  // of a request that waits to be admitted, also after workers were lost
   uint64_t placement_version = 1;
   std::vector<int32_t> eos_token_ids;  // end tokens of the model
+  int state_slots = 0;                 // of the workers, at least 2; 0: a model without state
   int lost_steps_max = 3;
   Duration step_retry_delay =
       std::chrono::milliseconds(100);  // after a failed step, so that a loss can be reported first
@@ -111,9 +119,10 @@ class Scheduler {
 
   bool idle() const { return requests_.empty(); }
   SchedulerStats stats() const;
-  // Internal: a block is not accounted for. For tests and diagnosis.
+  // Internal: a block or slot is not accounted for. For tests and diagnosis.
   absl::Status Audit() const;
   const BlockPool& pool() const { return pool_; }
+  const StatePool& states() const { return states_; }
 
  private:
   struct Planned {
@@ -141,11 +150,19 @@ class Scheduler {
   void Land(Sequence& sequence);
   void LoseStep(const absl::Status& why);
   void Apply(const Planned& planned, const proto::SequenceResult& result);
+  void AdvanceState(Sequence& sequence);
+  void ReleaseCache(Sequence& sequence);
 
   // Planning (scheduler_plan.cc)
   void Admit();
   void Start(Sequence& sequence, Sequence* donor);
   Sequence* Donor(const Sequence& sequence);
+  bool has_state() const { return config_.state_slots > 0; }
+  int StateRoom() const;
+  int ForkPosition(const Sequence& sequence) const;
+  bool CanFork(const Request& request) const;
+  bool AwaitsPromptState(const Request& request) const;
+  void DropPromptState(Request& request);
   void Preempt(Sequence& sequence);
   void RequeueAll();
   int PlanSequence(Sequence& sequence, int budget, proto::StepPlan* plan, Flight* flight);
@@ -161,6 +178,8 @@ class Scheduler {
   bool last_was_prefill_ = false;
   int step_tokens_max_ = 0;
   BlockPool pool_;
+  StatePool states_;
+  int prompt_states_ = 0;                                  // requests that keep one
   std::map<uint64_t, std::unique_ptr<Request>> requests_;  // by first sequence id
   std::unordered_map<std::string, Request*> by_id_;        // live ones
   std::map<uint64_t, Sequence*> running_;                  // by sequence id: order of arrival

@@ -6,6 +6,14 @@
 #include "coordinator/scheduler/scheduler.h"
 
 namespace kt {
+namespace {
+
+bool Waits(const Request& request, const std::map<uint64_t, Sequence*>& waiting) {
+  return std::any_of(request.choices.begin(), request.choices.end(),
+                     [&](const Sequence& choice) { return waiting.contains(choice.id); });
+}
+
+}  // namespace
 
 std::optional<proto::StepPlan> Scheduler::NextStep(TimePoint now) {
   if (!ready_ || flight_ || (retry_at_ && now < *retry_at_)) return std::nullopt;
@@ -41,10 +49,12 @@ void Scheduler::Admit() {
     Sequence& sequence = *it->second;
     ++it;
     Sequence* donor = Donor(sequence);
-    if (donor != nullptr && donor->computed < sequence.shareable())
+    if (donor != nullptr && donor->computed < ForkPosition(sequence))
       continue;  // it is computing their prompt
-    const int shared_blocks = donor != nullptr ? sequence.shareable() / pool_.block_tokens() : 0;
+    if (!CanFork(*sequence.request)) donor = nullptr;
+    const int shared_blocks = donor != nullptr ? ForkPosition(sequence) / pool_.block_tokens() : 0;
     const int needed = pool_.BlocksFor(sequence.size()) - shared_blocks;
+    if (has_state() && StateRoom() < 2) break;
     if (!running_.empty() && available - needed < static_cast<int>(running_.size())) break;
     available -= needed;
     Start(sequence, donor);
@@ -68,17 +78,45 @@ void Scheduler::Start(Sequence& sequence, Sequence* donor) {
   queued_ -= request.queued;
   request.queued = false;
   SetDeadline(request, std::nullopt);
-  if (donor == nullptr) return;
-  sequence.computed = sequence.shareable();
-  sequence.table = pool_.Fork(donor->table, sequence.computed);
-  sequence.frontier = std::max(sequence.frontier, sequence.computed);
+  if (donor != nullptr) {
+    sequence.computed = ForkPosition(sequence);
+    sequence.table = pool_.Fork(donor->table, sequence.computed);
+    sequence.frontier = std::max(sequence.frontier, sequence.computed);
+    if (has_state()) sequence.state = states_.Share(request.prompt_state);
+  }
+  if (!Waits(request, waiting_)) DropPromptState(request);
 }
 
 void Scheduler::Preempt(Sequence& sequence) {
-  pool_.Release(&sequence.table);
+  ReleaseCache(sequence);
   sequence.computed = 0;
   running_.erase(sequence.id);
   waiting_.emplace(sequence.id, &sequence);
+  if (Donor(sequence) == nullptr) DropPromptState(*sequence.request);
+}
+
+// Slots that are neither promised to running sequences nor kept for waiting ones.
+int Scheduler::StateRoom() const {
+  return states_.slots() - 2 * static_cast<int>(running_.size()) - prompt_states_;
+}
+
+// Positions that a choice takes over from another that has computed them.
+int Scheduler::ForkPosition(const Sequence& sequence) const {
+  return has_state() ? sequence.prompt_size() - 1 : sequence.shareable();
+}
+
+// Whether what a running choice has computed up to there can be taken over.
+bool Scheduler::CanFork(const Request& request) const {
+  return !has_state() || request.prompt_state != 0;
+}
+
+bool Scheduler::AwaitsPromptState(const Request& request) const {
+  return request.prompt_state == 0 && request.spec.max_new_tokens > 0 && Waits(request, waiting_);
+}
+
+void Scheduler::DropPromptState(Request& request) {
+  prompt_states_ -= request.prompt_state != 0;
+  states_.Release(&request.prompt_state);
 }
 
 void Scheduler::RequeueAll() {
@@ -135,6 +173,8 @@ int Scheduler::PlanSequence(Sequence& s, int budget, proto::StepPlan* plan, Flig
   int end = std::min(s.size(), begin + budget);
   if (s.request->captures && begin < s.captured)
     end = std::min(end, s.captured);  // what has been delivered is not captured again
+  if (has_state() && begin < ForkPosition(s) && AwaitsPromptState(*s.request))
+    end = std::min(end, ForkPosition(s));
   while (pool_.WritableEnd(s.table, begin, end) < end && running_.rbegin()->second != &s) {
     ++stats_.preemptions;
     Preempt(*running_.rbegin()->second);
@@ -152,6 +192,7 @@ int Scheduler::PlanSequence(Sequence& s, int budget, proto::StepPlan* plan, Flig
     added->set_source(copy.source);
     added->set_target(copy.target);
   }
+  if (has_state()) s.state_target = states_.Take();
   proto::SequenceStep* step = plan->add_sequences();
   FillSequenceStep(s, begin, end, step);
   flight->planned.push_back(

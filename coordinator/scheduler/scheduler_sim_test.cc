@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random requests and faults, replayable from a seed. For every client: the tokens are those of its
-// request alone, no gap, no repeat, exactly one end of every choice; the pool is empty at the end;
-// once faults stop everything ends. KT_SIM_SEEDS (default 300) and KT_SIM_FIRST_SEED choose the
-// seeds.
+// request alone, no gap, no repeat, exactly one end of every choice; the pools are empty at the
+// end; once faults stop everything ends. KT_SIM_SEEDS (default 300) and KT_SIM_FIRST_SEED choose
+// the seeds.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -23,7 +23,7 @@ using testing::TestClient;
 
 struct Totals {
   uint64_t requests = 0, complete = 0, failed = 0, cancelled = 0, refused = 0, steps = 0, lost = 0,
-           preemptions = 0, recomputed = 0;
+           preemptions = 0, recomputed = 0, forks = 0;
 };
 
 class Simulation {
@@ -45,6 +45,7 @@ class Simulation {
     fault_rate_ = rng_.Chance(0.3) ? 0 : 0.05;
     kv_blocks_ = static_cast<int>(rng_.Between(6, 60));
     step_tokens_max_ = static_cast<int>(rng_.Between(1, 32));
+    if (rng_.Chance(0.5)) config_.state_slots = rng_.Between(2, 2 * o.max_running_requests() + 2);
     auto scheduler = Scheduler::Create(config_, &tokenizer_);
     scheduler_ = *std::move(scheduler);
   }
@@ -64,6 +65,7 @@ class Simulation {
     totals_->lost += stats.steps_lost;
     totals_->preemptions += stats.preemptions;
     totals_->recomputed += stats.tokens_recomputed;
+    totals_->forks += forks_ + worker_->forks();
   }
 
   const std::string& breach() const { return breach_; }
@@ -141,8 +143,9 @@ class Simulation {
 
   void StartWorkers() {
     scheduler_->OnWorkersReady(kv_blocks_, step_tokens_max_, clock_.Now());
-    worker_ =
-        std::make_unique<SimWorker>(kv_blocks_, config_.options.block_tokens(), step_tokens_max_);
+    if (worker_) forks_ += worker_->forks();
+    worker_ = std::make_unique<SimWorker>(kv_blocks_, config_.options.block_tokens(),
+                                          step_tokens_max_, config_.state_slots);
     plan_.reset();
     workers_up_ = true;
   }
@@ -217,6 +220,8 @@ class Simulation {
       for (int i = s.start_position() / config_.options.block_tokens(); i <= last; ++i) {
         if (scheduler_->pool().refs(s.block_table(i)) != 1) Break("a written block is shared");
       }
+      if (config_.state_slots > 0 && scheduler_->states().refs(s.state_target()) != 1)
+        Break("a written slot is shared");
     }
     for (int limit :
          {config_.options.chunked_prefill_size(), config_.options.max_prefill_tokens()}) {
@@ -270,7 +275,7 @@ class Simulation {
       }
     }
     const SchedulerStats stats = scheduler_->stats();
-    if (stats.blocks_used != 0 ||
+    if (stats.blocks_used != 0 || scheduler_->states().free_slots() != config_.state_slots ||
         stats.sequences_running + stats.sequences_waiting + stats.requests_queued != 0) {
       Break("something is left");
     }
@@ -292,6 +297,7 @@ class Simulation {
   std::unique_ptr<SimWorker> worker_;
   std::optional<proto::StepPlan> plan_;    // in flight
   std::optional<proto::StepResult> late_;  // of a step whose workers were lost
+  int forks_ = 0;                          // of earlier workers
   bool workers_up_ = false;
   bool sequence_errors_ = false;
   std::vector<Entry> entries_;
@@ -315,9 +321,9 @@ TEST(SchedulerSimTest, EveryClientGetsTheTokensOfItsRequestAlone) {
   }
   std::printf(
       "%lu seeds: %lu requests (%lu complete, %lu failed, %lu cancelled), %lu refused, %lu steps, "
-      "%lu lost, %lu preemptions, %lu tokens computed again\n",
+      "%lu lost, %lu preemptions, %lu tokens computed again, %lu forks of states\n",
       seeds, totals.requests, totals.complete, totals.failed, totals.cancelled, totals.refused,
-      totals.steps, totals.lost, totals.preemptions, totals.recomputed);
+      totals.steps, totals.lost, totals.preemptions, totals.recomputed, totals.forks);
   if (seeds < 100) return;
   // The simulation did meet what it is about.
   EXPECT_GT(totals.complete, totals.requests / 2);
@@ -326,6 +332,7 @@ TEST(SchedulerSimTest, EveryClientGetsTheTokensOfItsRequestAlone) {
   EXPECT_GT(totals.refused, 0u);
   EXPECT_GT(totals.lost, 100u);
   EXPECT_GT(totals.preemptions, 100u);
+  EXPECT_GT(totals.forks, 100u);
 }
 
 }  // namespace

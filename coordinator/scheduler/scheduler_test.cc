@@ -43,7 +43,8 @@ class SchedulerTest : public ::testing::Test {
     Ready(kv_blocks, step_tokens_max);
   }
   void Ready(int kv_blocks = 64, int step_tokens_max = 32) {
-    worker_ = std::make_unique<SimWorker>(kv_blocks, kBlockTokens, step_tokens_max);
+    worker_ =
+        std::make_unique<SimWorker>(kv_blocks, kBlockTokens, step_tokens_max, config_.state_slots);
     scheduler_->OnWorkersReady(kv_blocks, step_tokens_max, clock_.Now());
   }
 
@@ -94,6 +95,7 @@ class SchedulerTest : public ::testing::Test {
       Answer(*plan);
     }
     EXPECT_EQ(scheduler_->stats().blocks_used, 0);
+    EXPECT_EQ(scheduler_->states().free_slots(), config_.state_slots);
   }
 
   FakeTokenizer tokenizer_;
@@ -562,6 +564,119 @@ TEST_F(SchedulerTest, ARequestThatKillsItsStepsTakesNoOtherWithIt) {
   EXPECT_EQ(poison->outputs[0].token_ids.size(), 3u);
   EXPECT_TRUE(good->ended() && good->error.ok());
   EXPECT_EQ(good->Compare(good_request, 11), "");
+}
+
+TEST_F(SchedulerTest, AModelWithoutStateNamesNoSlots) {
+  Start();
+  Add(Request("a", 10, 5));
+  Answer(Plan());
+  const proto::StepPlan plan = Plan();
+  EXPECT_EQ(plan.sequences(0).state_source(), 0);
+  EXPECT_EQ(plan.sequences(0).state_target(), 0);
+}
+
+TEST_F(SchedulerTest, AStepReadsTheSlotThatTheOneBeforeHasWritten) {
+  config_.state_slots = 4;
+  Start();
+  const GenerationRequest request = Request("a", 10, 5);
+  auto client = Add(request);
+  int last = 0;
+  for (int steps = 0; steps < 6; ++steps) {
+    const proto::StepPlan plan = Plan();
+    EXPECT_EQ(plan.sequences(0).state_source(), last);
+    last = plan.sequences(0).state_target();
+    EXPECT_EQ(last, steps % 2 + 1) << "two slots in turn";
+    Answer(plan);
+  }
+  EXPECT_TRUE(scheduler_->idle());
+  EXPECT_EQ(client->Compare(request, 11), "");
+  EXPECT_EQ(scheduler_->states().free_slots(), 4);
+}
+
+TEST_F(SchedulerTest, ChoicesReadTheStateOfTheirPromptAndWriteTheirOwn) {
+  config_.state_slots = 17;
+  Start();
+  GenerationRequest request = Request("a", 6, 4);
+  request.n = 3;
+  auto client = Add(request);
+  proto::StepPlan plan = Plan();
+  ASSERT_EQ(plan.sequences_size(), 1) << "the prompt is computed once";
+  EXPECT_EQ(plan.sequences(0).token_ids_size(), 5) << "and its last token by each";
+  const int prompt = plan.sequences(0).state_target();
+  Answer(plan);
+  plan = Plan();
+  ASSERT_EQ(plan.sequences_size(), 3);
+  for (const proto::SequenceStep& s : plan.sequences()) {
+    EXPECT_EQ(s.start_position(), 5);
+    EXPECT_EQ(s.state_source(), prompt);
+  }
+  EXPECT_EQ(scheduler_->states().refs(prompt), 3);
+  Answer(plan);
+  EXPECT_EQ(scheduler_->states().refs(prompt), 0) << "nobody waits for it";
+  EXPECT_EQ(scheduler_->states().free_slots(), 14);
+  RunToEnd();
+  EXPECT_EQ(client->Compare(request, 11), "");
+  EXPECT_EQ(scheduler_->stats().tokens_recomputed, 0u);
+}
+
+TEST_F(SchedulerTest, AStateToSpareKeepsThePromptForChoicesThatWait) {
+  config_.options.set_max_running_requests(1);
+  for (int slots : {2, 3}) {
+    config_.state_slots = slots;
+    Start();
+    GenerationRequest request = Request("a", 8, 3);
+    request.n = 4;
+    auto client = Add(request);
+    RunToEnd();
+    EXPECT_EQ(client->Compare(request, 11), "");
+    EXPECT_EQ(scheduler_->stats().tokens_prefilled, slots == 3 ? 8u + 3u : 4 * 8u);
+  }
+}
+
+TEST_F(SchedulerTest, AdmissionWaitsForSlots) {
+  config_.state_slots = 5;
+  Start();
+  for (int i = 0; i < 3; ++i) Add(Request(std::to_string(i), 2, 4 + i));
+  proto::StepPlan plan = Plan();
+  EXPECT_EQ(plan.sequences_size(), 2);
+  for (; scheduler_->stats().requests_finished == 0; plan = Plan()) Answer(plan);
+  EXPECT_EQ(plan.sequences_size(), 2) << "the third has the slots of the first";
+  Answer(plan);
+  RunToEnd();
+  EXPECT_EQ(scheduler_->stats().requests_finished, 3u);
+}
+
+TEST_F(SchedulerTest, LossesPreemptionAndCancellationReturnSlots) {
+  config_.state_slots = 17;
+  Start(/*kv_blocks=*/8);
+  std::vector<GenerationRequest> requests;
+  std::vector<std::shared_ptr<TestClient>> clients;
+  for (int i = 0; i < 3; ++i) {
+    requests.push_back(Request(std::to_string(i), 6, 20));
+    requests.back().n = 1 + i % 2;
+    clients.push_back(Add(requests.back()));
+  }
+  auto cancelled = Add(Request("cancelled", 6, 20));
+  Answer(Plan());
+  Fail(Plan(), "device fault");
+  EXPECT_EQ(scheduler_->states().free_slots(), 17) << "the states are computed again";
+  clock_.Advance(config_.step_retry_delay);
+  Answer(Plan());
+  Plan();
+  scheduler_->OnWorkersLost("killed", clock_.Now());
+  EXPECT_EQ(scheduler_->states().free_slots(), 17);
+  Ready(/*kv_blocks=*/8);
+  Answer(Plan());
+  const proto::StepPlan plan = Plan();
+  scheduler_->Cancel("0");
+  scheduler_->Cancel("cancelled");
+  EXPECT_EQ(scheduler_->states().refs(plan.sequences(0).state_target()), 1)
+      << "the step in flight still writes it";
+  Answer(plan);
+  RunToEnd();
+  EXPECT_GT(scheduler_->stats().preemptions, 0u);
+  for (int i : {1, 2}) EXPECT_EQ(clients[i]->Compare(requests[i], 11), "");
+  EXPECT_EQ(scheduler_->stats().requests_finished, 2u);
 }
 
 TEST_F(SchedulerTest, FailAllEndsEverything) {

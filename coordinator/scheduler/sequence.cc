@@ -111,6 +111,8 @@ void FillSequenceStep(const Sequence& sequence, int begin, int end, proto::Seque
   for (int position = begin; position < end; ++position)
     step->add_token_ids(sequence.token(position));
   step->mutable_block_table()->Add(sequence.table.begin(), sequence.table.end());
+  step->set_state_source(sequence.state);
+  step->set_state_target(sequence.state_target);
   if (end == sequence.size() && request.spec.max_new_tokens > 0)
     FillSampling(sequence, step->mutable_sampling());
   FillTargets(sequence, begin, end, step);

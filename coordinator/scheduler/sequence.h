@@ -25,6 +25,10 @@ struct Sequence {
   Request* request = nullptr;
   ChoiceOutput output;
   BlockTable table;  // empty unless running or in flight
+  // Slots of a model with state: what `computed` tokens left (0: none computed), and what the step
+  // in flight writes.
+  int32_t state = 0;
+  int32_t state_target = 0;
   int computed = 0;
   int frontier = 0;        // the most that was ever computed
   int captured = 0;        // positions whose capture has been delivered or is another choice's
@@ -54,6 +58,7 @@ struct Request {
   std::vector<Sequence> choices;         // never resized: sequences stay where they are
   int choices_left;                      // not finished
   int in_flight = 0;                     // choices in the step that runs now
+  int32_t prompt_state = 0;              // slot: see Scheduler, kept for choices that wait
   int lost_steps = 0;                    // steps lost with it since it last got further
   bool queued = true;                    // never admitted so far
   std::optional<TimePoint> deadline;     // waits to be admitted no longer than this

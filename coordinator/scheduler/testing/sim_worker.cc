@@ -56,11 +56,12 @@ int32_t Sample(uint64_t state, const proto::Sampling& s) {
 
 }  // namespace
 
-SimWorker::SimWorker(int kv_blocks, int block_tokens, int step_tokens_max)
+SimWorker::SimWorker(int kv_blocks, int block_tokens, int step_tokens_max, int state_slots)
     : kv_blocks_(kv_blocks),
       block_tokens_(block_tokens),
       step_tokens_max_(step_tokens_max),
-      cache_(size_t(kv_blocks) * block_tokens, 0xbad) {}
+      cache_(size_t(kv_blocks) * block_tokens, 0xbad),
+      states_(state_slots > 0 ? state_slots + 1 : 0, 0xbad) {}
 
 bool SimWorker::CheckTables(const proto::StepPlan& plan) {
   const size_t before = breaches_.size();
@@ -100,7 +101,34 @@ bool SimWorker::CheckTables(const proto::StepPlan& plan) {
         breach(fmt::format("block {} is written and is in two tables", s.block_table(i)));
     }
   }
+  std::map<int32_t, int> sources, targets;
+  const int32_t slots = states_.empty() ? 0 : static_cast<int32_t>(states_.size()) - 1;
+  for (const proto::SequenceStep& s : plan.sequences()) {
+    const bool reads = slots > 0 && s.start_position() > 0;
+    if (s.state_source() < (reads ? 1 : 0) || s.state_source() > (reads ? slots : 0))
+      breach(fmt::format("state_source {}", s.state_source()));
+    if (s.state_target() < std::min(slots, 1) || s.state_target() > slots)
+      breach(fmt::format("state_target {}", s.state_target()));
+    ++sources[s.state_source()];
+    ++targets[s.state_target()];
+  }
+  for (const auto& [slot, count] : targets) {
+    if (slots > 0 && (count > 1 || sources.contains(slot)))
+      breach(fmt::format("slot {} is written and used elsewhere", slot));
+  }
+  for (const auto& [slot, count] : sources) forks_ += slot != 0 ? count - 1 : 0;
   return breaches_.size() == before;
+}
+
+void SimWorker::RunStates(const proto::StepPlan& plan) {
+  for (const proto::SequenceStep& s : plan.sequences()) {
+    const uint64_t source = s.state_source() == 0 ? 0 : states_[s.state_source()];
+    if (source != StateAt(s, s.start_position() - 1)) {
+      breaches_.push_back(fmt::format("step {}: slot {} is not the state of {} tokens",
+                                      plan.step_id(), s.state_source(), s.start_position()));
+    }
+    states_[s.state_target()] = StateAt(s, s.start_position() + s.token_ids_size() - 1);
+  }
 }
 
 uint64_t SimWorker::StateAt(const proto::SequenceStep& step, int position) const {
@@ -131,6 +159,7 @@ proto::StepResult SimWorker::Run(const proto::StepPlan& plan) {
           CacheEntry(s.token_ids(i), p);
     }
   }
+  if (!states_.empty()) RunStates(plan);
   for (const proto::SequenceStep& s : plan.sequences()) {
     proto::SequenceResult* r = result.add_sequences();
     r->set_sequence_id(s.sequence_id());

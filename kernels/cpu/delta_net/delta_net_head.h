@@ -7,14 +7,15 @@
 
 namespace kt {
 
-constexpr int kDeltaNetTile = 64;  // tokens taken together; a chunk of the chunked form
+constexpr int kDeltaNetTile = 64;   // tokens taken together; a chunk of the chunked form
+constexpr int kDeltaNetPanel = 16;  // columns of S that adjoin
 
 // Sizes and offsets in floats; widths are rounded up to 16 and what pads them is zero, so every
 // piece is whole vectors and aligned to 64 bytes.
 //
-// State of a key head: S [group, key_dim, value_width], then the last conv_kernel - 1 inputs of the
-// convolution, oldest first, [conv_kernel - 1, channels] with channels = q | k | v of each value
-// head.
+// State of a key head: S [group, value_width / 16, key_dim, 16], so that a pass over some columns
+// reads memory in order; then the last conv_kernel - 1 inputs of the convolution, oldest first,
+// [conv_kernel - 1, channels] with channels = q | k | v of each value head.
 struct DeltaNetLayout {
   int group;  // value heads of a key head
   int key_width;

@@ -9,9 +9,10 @@ namespace kt::KT_ISA_NAMESPACE {
 namespace {
 
 // Columns of S that a pass over its rows takes together, in vectors: enough sums to cover the
-// latency of a fused multiply-add.
+// latency of a fused multiply-add, few enough to stay in L1 from token to token.
 constexpr int kColumnVecs = 4;
 constexpr int kRowBlock = kLanes == 16 ? 4 : 2;  // of a matrix product, times kColumnVecs registers
+constexpr int kPanel = kDeltaNetPanel;
 
 // Elements [i, i + kLanes) of a row of n, zero beyond its end.
 template <typename T>
@@ -29,25 +30,33 @@ float SumOfSquares(const float* x, int width) {
   return ReduceAdd(sum);
 }
 
+// Element (i, c) lies at i * stride + c / 16 * panel + c % 16: plain rows where panel is 16.
 struct Matrix {
   float* data;
   int64_t stride;
+  int64_t panel = kPanel;
+  float* at(int64_t i, int64_t c) const {
+    return data + i * stride + c / kPanel * panel + c % kPanel;
+  }
   float* row(int64_t i) const { return data + i * stride; }
 };
 
-// c = (add ? c : 0) + a b for kRows rows and kVecs vectors of columns at `column`.
+// c = (add ? c : 0) + a b for kRows rows of plain a and kVecs vectors of columns at `column`.
 template <int kRows, int kVecs>
 void ProductBlock(Matrix a, Matrix b, Matrix c, int depth, int column, bool add) {
   VecF sum[kRows][kVecs];
+  const float* from[kVecs];
+#pragma GCC unroll 4
+  for (int v = 0; v < kVecs; ++v) from[v] = b.at(0, column + v * kLanes);
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) sum[r][v] = add ? Load(c.row(r) + column + v * kLanes) : VecF{};
+    for (int v = 0; v < kVecs; ++v) sum[r][v] = add ? Load(c.at(r, column + v * kLanes)) : VecF{};
   }
   for (int j = 0; j < depth; ++j) {
     VecF x[kVecs];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) x[v] = Load(b.row(j) + column + v * kLanes);
+    for (int v = 0; v < kVecs; ++v) x[v] = Load(from[v] + j * b.stride);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       const VecF factor = Set(a.row(r)[j]);
@@ -58,7 +67,7 @@ void ProductBlock(Matrix a, Matrix b, Matrix c, int depth, int column, bool add)
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) Store(c.row(r) + column + v * kLanes, sum[r][v]);
+    for (int v = 0; v < kVecs; ++v) Store(c.at(r, column + v * kLanes), sum[r][v]);
   }
 }
 
@@ -70,14 +79,15 @@ void ProductRows(Matrix a, Matrix b, Matrix c, int depth, int width, bool add) {
   for (; column < width; column += kLanes) ProductBlock<kRows, 1>(a, b, c, depth, column, add);
 }
 
-// c [rows, width] = (add ? c : 0) + a [rows, depth] b [depth, width]; width is whole vectors.
+// c [rows, width] = (add ? c : 0) + a [rows, depth] b [depth, width]; width is whole panels.
 void Product(Matrix a, Matrix b, Matrix c, int rows, int depth, int width, bool add) {
   int i = 0;
   for (; i + kRowBlock <= rows; i += kRowBlock) {
-    ProductRows<kRowBlock>({a.row(i), a.stride}, b, {c.row(i), c.stride}, depth, width, add);
+    ProductRows<kRowBlock>({a.row(i), a.stride}, b, {c.row(i), c.stride, c.panel}, depth, width,
+                           add);
   }
   for (; i < rows; ++i)
-    ProductRows<1>({a.row(i), a.stride}, b, {c.row(i), c.stride}, depth, width, add);
+    ProductRows<1>({a.row(i), a.stride}, b, {c.row(i), c.stride, c.panel}, depth, width, add);
 }
 
 void ScaleRow(float* row, int width, float factor) {
@@ -141,6 +151,8 @@ class Head {
   float* Query(int t) const { return rows_ + int64_t{history_rows_ + t} * channels_; }
   float* Key(int t) const { return Query(t) + key_width_; }
   float* Value(int i, int t) const { return Query(t) + 2 * key_width_ + i * value_width_; }
+  // S of a value head.
+  Matrix State(float* data) const { return {data, kPanel, int64_t{key_dim_} * kPanel}; }
   const T* At(const DeltaNetRows& rows, int token, int i) const {
     return static_cast<const T*>(rows.data) + token * rows.token_stride +
            key_head_ * rows.key_head_stride + i * rows.value_head_stride;
@@ -235,31 +247,36 @@ class Head {
 
   template <int kVecs>
   void Columns(int i, int tokens, const float* source, float* target, int column) {
-    target += column;
-    source += column;
-    for (int t = 0; t < tokens; ++t, source = target) {
+    const int key_dim = key_dim_;
+    const float* from[kVecs];
+    float* to[kVecs];
+    for (int c = 0; c < kVecs; ++c) {
+      to[c] = State(target).at(0, column + c * kLanes);
+      from[c] = source + (to[c] - target);
+    }
+    for (int t = 0; t < tokens; ++t) {
       const float *q = Query(t), *k = Key(t), *v = Value(i, t) + column;
-      VecF u[kVecs] = {};
-      for (int d = 0; d < key_dim_; ++d) {
-        const float* s = source + int64_t{d} * value_width_;
+      const VecF decay = Set(decay_[t]), beta = Set(beta_[t]);
+      VecF u[kVecs] = {}, sum[kVecs] = {};
+      for (int d = 0; d < key_dim; ++d) {
 #pragma GCC unroll 4
-        for (int c = 0; c < kVecs; ++c) u[c] = Fma(Set(k[d]), Load(s + c * kLanes), u[c]);
+        for (int c = 0; c < kVecs; ++c) u[c] = Fma(Set(k[d]), Load(from[c] + d * kPanel), u[c]);
       }
 #pragma GCC unroll 4
-      for (int c = 0; c < kVecs; ++c)
-        u[c] = Fma(Set(-decay_[t]), u[c], Load(v + c * kLanes)) * beta_[t];
-      VecF sum[kVecs] = {};
-      for (int d = 0; d < key_dim_; ++d) {
-        const float* s = source + int64_t{d} * value_width_;
+      for (int c = 0; c < kVecs; ++c) u[c] = Fma(-decay, u[c], Load(v + c * kLanes)) * beta;
+      for (int d = 0; d < key_dim; ++d) {
 #pragma GCC unroll 4
         for (int c = 0; c < kVecs; ++c) {
-          const VecF x = Fma(Set(k[d]), u[c], Load(s + c * kLanes) * decay_[t]);
-          Store(target + int64_t{d} * value_width_ + c * kLanes, x);
+          const VecF x = Fma(Set(k[d]), u[c], Load(from[c] + d * kPanel) * decay);
+          Store(to[c] + d * kPanel, x);
           sum[c] = Fma(Set(q[d]), x, sum[c]);
         }
       }
 #pragma GCC unroll 4
-      for (int c = 0; c < kVecs; ++c) Store(sums_.row(t) + column + c * kLanes, sum[c]);
+      for (int c = 0; c < kVecs; ++c) {
+        Store(sums_.row(t) + column + c * kLanes, sum[c]);
+        from[c] = to[c];
+      }
     }
   }
 
@@ -281,7 +298,7 @@ class Head {
     for (int t = 1; t < tokens; ++t) log_decay_[t] += log_decay_[t - 1];
     const float last = log_decay_[tokens - 1];
     ChunkWeights(tokens);
-    const Matrix state{const_cast<float*>(source), value_width_};
+    const Matrix state = State(const_cast<float*>(source));
     const Matrix u{Value(i, 0), channels_};
 
     Product({Key(0), channels_}, state, sums_, tokens, key_dim_, value_width_, false);
@@ -306,7 +323,7 @@ class Head {
     const VecF decay = Set(__builtin_expf(last));
     for (int64_t j = 0; j < int64_t{key_dim_} * value_width_; j += kLanes)
       Store(target + j, Load(source + j) * decay);
-    Product(keys_, u, {target, value_width_}, key_dim_, tokens, value_width_, true);
+    Product(keys_, u, State(target), key_dim_, tokens, value_width_, true);
   }
 
   // corrections_[i][j] = -beta_i (k_i . k_j) e^(G_i - G_j) for j < i, scores_[i][j] = (q_i . k_j)
