@@ -13,10 +13,11 @@ struct Row {
 constexpr std::array kRows = {
     Row{DType::kF32, "F32", 4},        Row{DType::kBF16, "BF16", 2},
     Row{DType::kF16, "F16", 2},        Row{DType::kF8E4M3, "F8_E4M3", 1},
-    Row{DType::kF8E5M2, "F8_E5M2", 1}, Row{DType::kI64, "I64", 8},
-    Row{DType::kI32, "I32", 4},        Row{DType::kI16, "I16", 2},
-    Row{DType::kI8, "I8", 1},          Row{DType::kU8, "U8", 1},
-    Row{DType::kBool, "BOOL", 1},      Row{DType::kF64, "F64", 8},
+    Row{DType::kF8E5M2, "F8_E5M2", 1}, Row{DType::kF8E8M0, "F8_E8M0", 1},
+    Row{DType::kI64, "I64", 8},        Row{DType::kI32, "I32", 4},
+    Row{DType::kI16, "I16", 2},        Row{DType::kI8, "I8", 1},
+    Row{DType::kU8, "U8", 1},          Row{DType::kBool, "BOOL", 1},
+    Row{DType::kF64, "F64", 8},
 };
 const Row& Find(DType dtype) {
   for (const Row& row : kRows) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/model/config_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace kt {
@@ -128,14 +129,35 @@ std::vector<int> ConfigReader::Ints(Spellings field, int min, int max) {
   return out;
 }
 
-void ConfigReader::Only(Spellings field, std::string_view supported) {
+std::vector<std::string> ConfigReader::Strings(Spellings field) {
+  auto value = ReadAgreeing<std::vector<std::string>>(
+      field, [&](const Json& scope, std::string_view leaf) {
+        return JsonStrings(scope, leaf, where_);
+      });
+  return value.value_or(std::vector<std::string>());
+}
+
+bool ConfigReader::Says(std::string_view field) {
+  const Json* value = Find(field);
+  if (value == nullptr) return false;
+  if (value->is_boolean()) return value->get<bool>();
+  if (value->is_number()) return value->get<double>() != 0;
+  if (value->is_string()) return !value->get_ref<const std::string&>().empty();
+  return !value->empty();
+}
+
+void ConfigReader::Only(Spellings field, Spellings supported) {
   for (std::string_view spelling : field) {
     const Json* value = Find(spelling);
     if (value == nullptr) continue;
     const Json list = value->is_array() ? *value : Json::array({*value});
     for (const Json& item : list) {
-      if (item.is_string() && item.get_ref<const std::string&>() == supported) continue;
-      Refuse("{} {} is not supported; supported: \"{}\"", spelling, JsonExcerpt(item), supported);
+      if (item.is_string() && std::find(supported.begin(), supported.end(),
+                                        item.get_ref<const std::string&>()) != supported.end()) {
+        continue;
+      }
+      Refuse("{} {} is not supported; supported: \"{}\"", spelling, JsonExcerpt(item),
+             fmt::join(supported, "\", \""));
     }
   }
 }

@@ -35,10 +35,14 @@ class ConfigReader {
   std::string String(Spellings field, std::optional<std::string> fallback = std::nullopt);
   // One integer or a list of them; absent: empty.
   std::vector<int> Ints(Spellings field, int min, int max);
-  // The field, where present, must say `supported`; a list must say nothing else.
-  void Only(Spellings field, std::string_view supported);
+  // A list of strings; absent: empty.
+  std::vector<std::string> Strings(Spellings field);
+  // The field, where present, must say one of `supported`; a list must say nothing else.
+  void Only(Spellings field, Spellings supported);
 
   bool Has(std::string_view field) { return Find(field) != nullptr; }
+  // true: the field is there and is none of absent, null, false, 0, "", {} and [].
+  bool Says(std::string_view field);
   // The value for a message, "(absent)" if there is none.
   std::string Excerpt(std::string_view field);
 
@@ -47,6 +51,8 @@ class ConfigReader {
   void Refuse(fmt::format_string<Args...> format, Args&&... args) {
     Fail(InvalidArgument("{}: {}", where_, fmt::format(format, std::forward<Args>(args)...)));
   }
+  // Takes over the fault of a reader of a part.
+  void Keep(const absl::Status& status) { Fail(status); }
   const absl::Status& status() const { return status_; }
 
  private:

@@ -32,32 +32,37 @@ const Family* ReadFamily(ConfigReader& reader) {
                   fmt::join(known, ", "));
     return nullptr;
   }
-  reader.Only({"architectures"}, family->architecture);
+  reader.Only({"architectures"}, {family->architecture});
   return family;
 }
 
-// "layers 1 to 3", for messages.
-std::string MoeLayers(const ModelConfig& config) {
-  int first = -1, last = -1;
-  for (size_t l = 0; l < config.layers.size(); ++l) {
-    if (!config.layers[l].moe.has_value()) continue;
-    if (first < 0) first = static_cast<int>(l);
-    last = static_cast<int>(l);
+// The fields of a wrapped model, with those that the wrapper gives in its place.
+Json Unwrapped(ConfigReader& reader, const Json& config) {
+  auto it = config.find("text_config");
+  if (it == config.end() || !it->is_object()) {
+    reader.Refuse("text_config must be an object, got {}", reader.Excerpt("text_config"));
+    return Json::object();
   }
-  return first < 0 ? "no layer" : fmt::format("layers {} to {}", first, last);
+  Json text = *it;
+  for (const char* field : {"tie_word_embeddings", "quantization_config", "compression_config"}) {
+    auto outer = config.find(field);
+    if (outer == config.end() || outer->is_null()) continue;
+    Json& inner = text[field];
+    if (!inner.is_null() && inner != *outer) {
+      reader.Refuse("{} {} and text_config.{} {} differ; they mean the same, remove one", field,
+                    JsonExcerpt(*outer), field, JsonExcerpt(inner));
+    }
+    inner = *outer;
+  }
+  return text;
 }
 
-void RefuseQuantization(ConfigReader& reader, const ModelConfig& config) {
-  for (std::string_view field : {"quantization_config", "compression_config"}) {
-    if (!reader.Has(field)) continue;
-    std::string method = fmt::format("{}.quant_method", field);
-    std::string format = fmt::format("{}.format", field);
-    reader.Refuse(
-        "{} (quant_method {}, format {}) for the experts of {}: no engine serves this scheme; "
-        "supported: BF16 "
-        "weights without {}, so use the BF16 release of the model",
-        field, reader.Excerpt(method), reader.Excerpt(format), MoeLayers(config), field);
+absl::StatusOr<QuantizationConfig> ReadQuantization(const Json& fields) {
+  for (const char* field : {"quantization_config", "compression_config"}) {
+    auto it = fields.find(field);
+    if (it != fields.end() && !it->is_null()) return ParseQuantizationConfig(*it);
   }
+  return QuantizationConfig();
 }
 
 void ReadTokenIds(ConfigReader& reader, ModelConfig& config) {
@@ -77,16 +82,23 @@ void ReadTokenIds(ConfigReader& reader, ModelConfig& config) {
 
 absl::StatusOr<ModelConfig> ParseModelConfig(const Json& config_json,
                                              const Json& generation_config) {
-  ConfigReader reader(config_json, std::string(kConfig));
-  const Family* family = ReadFamily(reader);
-  if (family == nullptr) return reader.status();
+  ConfigReader outer(config_json, std::string(kConfig));
+  const Family* family = ReadFamily(outer);
+  if (family == nullptr) return outer.status();
+  const Json text = family->wrapped ? Unwrapped(outer, config_json) : Json();
+  KT_RETURN_IF_ERROR(outer.status());
+  const Json& fields = family->wrapped ? text : config_json;
+  ConfigReader reader(fields,
+                      fmt::format("{}{}", kConfig, family->wrapped ? ": text_config" : ""));
   ModelConfig config;
   config.model_type = family->model_type;
   config.architecture = family->architecture;
   family->read(reader, config);
-  RefuseQuantization(reader, config);
   ReadTokenIds(reader, config);
   KT_RETURN_IF_ERROR(reader.status());
+  if (family->wrapped) ReadTokenIds(outer, config);
+  KT_RETURN_IF_ERROR(outer.status());
+  KT_ASSIGN_OR_RETURN(config.quantization, ReadQuantization(fields));
 
   ConfigReader generation(generation_config, std::string(kGenerationConfig));
   ReadTokenIds(generation, config);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint directory: safetensors shards, checked against the manifest of the model before any
-// weight is read.
+// A checkpoint directory: safetensors shards. stored_model.h finds the model's weights in it.
 #ifndef KT_COMMON_WEIGHTS_CHECKPOINT_H_
 #define KT_COMMON_WEIGHTS_CHECKPOINT_H_
 
@@ -13,7 +12,6 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/dtype.h"
-#include "common/model/model_config.h"
 
 namespace kt {
 
@@ -53,32 +51,6 @@ class Checkpoint {
   std::vector<std::shared_ptr<void>> mappings_;
   int64_t bytes_ = 0;
 };
-
-// What the forward pass needs, by role; names are those on disk. Empty string: the model has no
-// such tensor.
-struct LayerTensors {
-  std::string input_norm, post_attention_norm;
-  std::string q, k, v, o, q_bias, k_bias, v_bias, q_norm, k_norm;
-  std::string gate, up, down;           // dense layer
-  std::string router, correction_bias;  // MoE layer
-  std::string shared_gate, shared_up, shared_down;
-  struct Expert {
-    std::string gate, up, down;
-  };
-  std::vector<Expert> experts;
-};
-struct ModelTensors {
-  std::string embedding, final_norm, lm_head;  // lm_head equals embedding when tied
-  std::vector<LayerTensors> layers;
-};
-
-ModelTensors TensorNames(const ModelConfig& config);
-
-// Checks the checkpoint against the model: every expected tensor present with the expected shape
-// and a dtype an engine serves, nothing unexpected (tensors the family is known to carry and not to
-// use, such as MTP layers, are skipped). Reports the first fault of each kind, at most ten, with
-// file, tensor, what was found and what was expected.
-absl::Status CheckManifest(const ModelConfig& config, const Checkpoint& checkpoint);
 
 }  // namespace kt
 
