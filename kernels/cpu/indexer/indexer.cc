@@ -17,11 +17,12 @@ int PositionRuns(const IndexerArgs& args) {
   return (args.start_position + args.tokens + kTaskPositions - 1) / kTaskPositions;
 }
 
-// Larger for a better score: -0 as 0, NaN below all.
+// Larger for a better score: -0 as 0, NaN below all. Without branches: the signs of scores cannot
+// be foreseen.
 uint32_t Rank(float score) {
-  if (score != score) return 0;
-  const uint32_t bits = std::bit_cast<uint32_t>(score + 0.0f);
-  return bits >> 31 ? ~bits : bits | 0x80000000u;
+  const int32_t bits = std::bit_cast<int32_t>(score + 0.0f);
+  const uint32_t flip = static_cast<uint32_t>(bits >> 31) | 0x80000000u;
+  return score == score ? static_cast<uint32_t>(bits) ^ flip : 0;
 }
 
 // The rank of the k-th best score, and how many scores of exactly that rank are among the k best.
