@@ -9,6 +9,7 @@
 #include "cpu_expert_worker/expert_service.h"
 #include "spdlog/spdlog.h"
 #include "worker/expert_bank.h"
+#include "worker/moe_shape.h"
 #include "worker/step_limits.h"
 #include "worker/worker_main.h"
 
@@ -61,9 +62,8 @@ class CpuExpertWorker final : public Worker {
     bank_ = ExpertBank::Load(model_, stored, *checkpoint, sets, slice, !bf16, memory, *pool_,
                              [&](uint64_t done) { progress(done, bytes); });
     int tokens_max = StepTokensMax(config.scheduler());
-    ffn_ = std::make_unique<MoeFfn>(
-        MoeShape{moe.width, slice.end - slice.begin, moe.num_experts, moe.top_k, GluParamsOf(moe)},
-        context_.isa, kTokensPerPass);
+    ffn_ = std::make_unique<MoeFfn>(MoeShapeOf(moe, slice.end - slice.begin), context_.isa,
+                                    kTokensPerPass);
     scratch_ = AlignedBuffer(ffn_->ScratchBytes(pool_->threads()));
     service_ = std::make_unique<ExpertService>(
         context_.index,

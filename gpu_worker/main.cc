@@ -95,7 +95,8 @@ class GpuWorker final : public Worker {
                                            .bf16 = bf16,
                                            .block_tokens = scheduler.block_tokens(),
                                            .tokens_max = tokens_max,
-                                           .position_max = config.model().context_length()},
+                                           .position_max = config.model().context_length(),
+                                           .linear_width = WidestProjection(model_)},
                                           model_, *device_, *pool_));
     KT_ASSIGN_OR_RETURN(
         cache_, KvPool::Allocate(model_,
@@ -117,8 +118,8 @@ class GpuWorker final : public Worker {
                       .vocab = model_.vocab,
                       .kv_blocks = cache_.shape().blocks,
                       .block_tokens = cache_.shape().block_tokens,
-                      .state_slots = cache_.shape().state_slots,
-                      .position_max = config.model().context_length()};
+                      .position_max = config.model().context_length(),
+                      .state_slots = cache_.shape().state_slots};
     KT_ASSIGN_OR_RETURN(engine_, Engine::Create({.config = &model_,
                                                  .device = device_.get(),
                                                  .ops = ops_.get(),

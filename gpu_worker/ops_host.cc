@@ -11,6 +11,7 @@
 #include "kernels/cpu/norm/norm.h"
 #include "kernels/cpu/rope/rope.h"
 #include "kernels/cpu/router/router.h"
+#include "worker/moe_shape.h"
 
 namespace kt {
 namespace {
@@ -26,23 +27,13 @@ size_t Align(size_t x) { return (x + 255) / 256 * 256; }
 constexpr int kLinearRows = 256;
 
 MoeFfn FfnOf(const MoeConfig& m, Isa isa) {
-  return MoeFfn(MoeShape{m.width, m.intermediate, m.num_experts, m.top_k, GluParamsOf(m)}, isa,
-                kExpertTokensPerPass);
-}
-
-// The widest output of a Linear that is rounded: projections of attention.
-int WidestProjection(const ModelConfig& c) {
-  int widest = 0;
-  for (const AttentionConfig& a : c.attentions)
-    widest = std::max(widest, ProjectionWidths(a).widest);
-  for (const IndexerConfig& ix : c.indexers) widest = std::max(widest, ix.num_heads * ix.head_dim);
-  return widest;
+  return MoeFfn(MoeShapeOf(m, m.intermediate), isa, kExpertTokensPerPass);
 }
 
 struct ScratchSizes {
   ScratchSizes(const HostOpsOptions& o, const ModelConfig& c, int threads) {
     linear = Align(static_cast<size_t>(std::min(o.tokens_max, kLinearRows)) *
-                   static_cast<size_t>(WidestProjection(c)) * 4);
+                   static_cast<size_t>(o.linear_width) * 4);
     for (const MoeConfig& m : c.moes)
       experts = std::max(experts, Align(FfnOf(m, o.isa).ScratchBytes(threads)));
     sample = Align(SampleScratchBytes(c.vocab));
@@ -214,14 +205,14 @@ class HostOps final : public Ops {
   void SiluMul(const float* gate, const float* up, int tokens, int n, void* y) override {
     Split(tokens, n, [&](int first, int count) {
       int64_t at = int64_t{first} * n;
-      kt::SiluMul(o_.isa, {.gate = gate + at,
-                           .up = up + at,
-                           .stride = n,
-                           .out = At(y, at),
-                           .out_stride = n,
-                           .rows = count,
-                           .n = n,
-                           .is_bf16 = o_.bf16});
+      kt::Glu(o_.isa, {.gate = gate + at,
+                       .up = up + at,
+                       .stride = n,
+                       .out = At(y, at),
+                       .out_stride = n,
+                       .rows = count,
+                       .n = n,
+                       .is_bf16 = o_.bf16});
     });
   }
 

@@ -17,6 +17,7 @@ struct HostOpsOptions {
   int block_tokens = 16;  // of the KV cache
   int tokens_max = 0;     // rows of a call
   int position_max = 0;   // positions are below it
+  int linear_width = 0;   // n of the widest Linear
 };
 
 // The operations on the CPU. `parallel` outlives them; scratch comes from the device's memory.

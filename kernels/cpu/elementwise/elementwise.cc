@@ -6,7 +6,7 @@
 namespace kt {
 KT_DEFINE_ISA_DISPATCH(Add, AddArgs)
 KT_DEFINE_ISA_DISPATCH(AddParts, AddPartsArgs)
-KT_DEFINE_ISA_DISPATCH(SiluMul, SiluMulArgs)
+KT_DEFINE_ISA_DISPATCH(Glu, GluArgs)
 KT_DEFINE_ISA_DISPATCH(Convert, ConvertArgs)
 KT_DEFINE_ISA_DISPATCH(SigmoidMul, SigmoidMulArgs)
 KT_DEFINE_ISA_DISPATCH(ScaleRows, ScaleRowsArgs)

@@ -6,6 +6,7 @@
 #define KT_KERNELS_CPU_ELEMENTWISE_ELEMENTWISE_H_
 
 #include <cstdint>
+#include <limits>
 
 #include "kernels/cpu/features/cpu_features.h"
 
@@ -32,9 +33,20 @@ struct AddPartsArgs {
 };
 void AddParts(Isa isa, const AddPartsArgs& args) noexcept;
 
-// out = silu(gate) * up, silu(g) = g / (1 + e^-g). gate, up [rows, n] fp32 · out [rows, n] of the
-// activation type.
-struct SiluMulArgs {
+// The activations of gated feed-forward layers, with g' = min(gate, limit), u' = clamp(up, -limit,
+// limit):
+//   kSilu        silu(g') u'                          silu(g) = g / (1 + e^-g)
+//   kSwigluOai   g' sigmoid(alpha g') (u' + 1)
+enum class GluKind { kSilu, kSwigluOai };
+struct GluParams {
+  GluKind kind = GluKind::kSilu;
+  float alpha = 1;
+  float limit = std::numeric_limits<float>::infinity();
+};
+
+// gate, up [rows, n] fp32 · out [rows, n] of the activation type.
+struct GluArgs {
+  GluParams params;
   const float* gate = nullptr;
   const float* up = nullptr;
   int64_t stride = 0;  // of gate and up
@@ -44,7 +56,7 @@ struct SiluMulArgs {
   int n = 0;
   bool is_bf16 = false;
 };
-void SiluMul(Isa isa, const SiluMulArgs& args) noexcept;
+void Glu(Isa isa, const GluArgs& args) noexcept;
 
 // out = x + bias, or x alone. x [rows, n] fp32 · bias [n] fp32 or null · out [rows, n] of the
 // activation type; may be x where that is fp32.

@@ -24,15 +24,25 @@ void AddPartsTyped(const AddPartsArgs& a) {
   });
 }
 
-template <typename T>
-void SiluMulTyped(const SiluMulArgs& a) {
+// min and max that keep a NaN of x.
+VecF AtMost(VecF x, float limit) { return x > Set(limit) ? Set(limit) : x; }
+VecF AtLeast(VecF x, float limit) { return x < Set(limit) ? Set(limit) : x; }
+
+template <typename T, GluKind kKind>
+void GluTyped(const GluArgs& a) {
+  const float limit = a.params.limit, alpha = a.params.alpha;
   for (int row = 0; row < a.rows; ++row) {
     const float* gate = a.gate + row * a.stride;
     const float* up = a.up + row * a.stride;
     T* out = static_cast<T*>(a.out) + row * a.out_stride;
     ForEachVector(a.n, [&](int64_t i, auto load, auto store) {
-      VecF g = load(gate + i);
-      store(out + i, g / (Exp(-g) + 1.0f) * load(up + i));
+      const VecF g = AtMost(load(gate + i), limit);
+      const VecF u = AtLeast(AtMost(load(up + i), limit), -limit);
+      if constexpr (kKind == GluKind::kSilu) {
+        store(out + i, g / (Exp(-g) + 1.0f) * u);
+      } else {
+        store(out + i, g / (Exp(g * -alpha) + 1.0f) * (u + 1.0f));
+      }
     });
   }
 }
@@ -71,8 +81,13 @@ void Add(const AddArgs& args) noexcept {
 void AddParts(const AddPartsArgs& args) noexcept {
   args.is_bf16 ? AddPartsTyped<bf16>(args) : AddPartsTyped<float>(args);
 }
-void SiluMul(const SiluMulArgs& args) noexcept {
-  args.is_bf16 ? SiluMulTyped<bf16>(args) : SiluMulTyped<float>(args);
+void Glu(const GluArgs& args) noexcept {
+  if (args.params.kind == GluKind::kSilu) {
+    args.is_bf16 ? GluTyped<bf16, GluKind::kSilu>(args) : GluTyped<float, GluKind::kSilu>(args);
+  } else {
+    args.is_bf16 ? GluTyped<bf16, GluKind::kSwigluOai>(args)
+                 : GluTyped<float, GluKind::kSwigluOai>(args);
+  }
 }
 void Convert(const ConvertArgs& args) noexcept {
   args.is_bf16 ? ConvertTyped<bf16>(args) : ConvertTyped<float>(args);

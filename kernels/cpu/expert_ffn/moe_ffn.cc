@@ -8,9 +8,6 @@
 namespace kt {
 namespace {
 
-constexpr SiluGluKernels kScalarSiluGlu = {&scalar::SiluGluBf16, &scalar::SiluGluF32};
-constexpr SiluGluKernels kAvx2SiluGlu = {&avx2::SiluGluBf16, &avx2::SiluGluF32};
-
 // A task computes up to kRunTiles x 16 columns for all rows of one expert, kRowBlock rows at a
 // time.
 constexpr int kRunTiles = 16, kRunTilesMin = 4;
@@ -37,11 +34,24 @@ struct TileTask {
   int32_t expert, tile_begin, tile_end;
 };
 
-}  // namespace
-
-const SiluGluKernels& SelectSiluGlu(Isa isa) {
-  return isa == Isa::kScalar ? kScalarSiluGlu : kAvx2SiluGlu;
+// y [rows, n] += bias [n] where there is one.
+void AddBias(const float* bias, float* y, int rows, int n) {
+  if (bias == nullptr) return;
+  for (int r = 0; r < rows; ++r) {
+    for (int i = 0; i < n; ++i) y[size_t(r) * n + i] += bias[i];
+  }
 }
+
+// Rows [tile_begin * 16, tile_end * 16) of a matrix as one of its own.
+PackedMatrix TileRange(const PackedMatrix& w, int tile_begin, int tile_end) {
+  PackedMatrix part = w;
+  part.data += tile_begin * PackedTileBytes(w.k, w.format);
+  if (part.bias != nullptr) part.bias += tile_begin * kTileRows;
+  part.n = std::min(w.n, tile_end * kTileRows) - tile_begin * kTileRows;
+  return part;
+}
+
+}  // namespace
 
 // All of it is sized for a full pass; "rows" are (token, slot) pairs, grouped by expert.
 struct MoeFfn::Scratch {
@@ -68,10 +78,7 @@ struct MoeFfn::Pass {
 };
 
 MoeFfn::MoeFfn(MoeShape shape, Isa isa, int tokens_max_per_pass)
-    : shape_(shape),
-      gemm_(SelectGemm(isa)),
-      silu_glu_(SelectSiluGlu(isa)),
-      tokens_max_per_pass_(tokens_max_per_pass) {}
+    : shape_(shape), gemm_(SelectGemm(isa)), isa_(isa), tokens_max_per_pass_(tokens_max_per_pass) {}
 
 MoeFfn::Scratch MoeFfn::Layout(uint8_t* base, int threads) const {
   Scratch s{};
@@ -119,7 +126,7 @@ void MoeFfn::GroupByExpert(Pass& pass) const {
   const int slots = pass.tokens * shape_.top_k;
   const int32_t* ids = pass.args.ids + int64_t{pass.token} * shape_.top_k;
   const auto held = [&](int32_t id) {
-    return id >= 0 && id < shape_.num_experts && pass.args.experts[id].gate != nullptr;
+    return id >= 0 && id < shape_.num_experts && pass.args.experts[id].gate.data != nullptr;
   };
   std::fill(s.row_count, s.row_count + shape_.num_experts, 0);
   for (int i = 0; i < slots; ++i) {
@@ -178,60 +185,48 @@ void MoeFfn::ForTiles(const Pass& pass, int tiles, F f) const {
 
 void MoeFfn::GateUp(const Pass& pass) const {
   const int hidden = shape_.hidden, intermediate = shape_.intermediate;
-  const GemmFn gemm = pass.args.x_is_bf16 ? gemm_.bf16_x : gemm_.f32_x;
+  const bool is_bf16 = pass.args.x_is_bf16;
   ForTiles(
       pass, Tiles(intermediate), [&](const TileTask& task, int first_row, int rows, int thread) {
         const ExpertWeights& expert = pass.args.experts[task.expert];
-        const int column = task.tile_begin * kTileRows;
-        const int columns = std::min(intermediate, task.tile_end * kTileRows) - column;
         float* gate = pass.scratch.gate_up + size_t{2} * thread * kRowBlock * kRunTiles * kTileRows;
         float* up = gate + kRowBlock * kRunTiles * kTileRows;
         for (int row = first_row; row < first_row + rows; row += kRowBlock) {
           const int block_rows = std::min(kRowBlock, first_row + rows - row);
-          // The run's outputs alone are stored: as matrices of `columns` rows that begin at its
-          // first tile.
-          GemmArgs args{pass.scratch.x + size_t(row) * hidden * pass.element_bytes,
-                        hidden,
-                        block_rows,
-                        nullptr,
-                        columns,
-                        hidden,
-                        nullptr,
-                        columns};
-          for (auto [w, y] : {std::pair{expert.gate, gate}, std::pair{expert.up, up}}) {
-            args.w = w + task.tile_begin * TileElements(hidden);
-            args.y = y;
-            gemm(args, 0, task.tile_end - task.tile_begin);
+          int columns = 0;
+          for (auto [w, y] : {std::pair{&expert.gate, gate}, std::pair{&expert.up, up}}) {
+            // The run's outputs alone are stored.
+            const PackedMatrix part = TileRange(*w, task.tile_begin, task.tile_end);
+            columns = part.n;
+            Gemm(gemm_, is_bf16,
+                 {pass.scratch.x + size_t(row) * hidden * pass.element_bytes, hidden, block_rows,
+                  part, y, columns},
+                 0, Tiles(part.n));
+            AddBias(part.bias, y, block_rows, columns);
           }
-          for (int r = 0; r < block_rows; ++r) {
-            uint8_t* out = pass.scratch.activation +
-                           (size_t(row + r) * intermediate + column) * pass.element_bytes;
-            if (pass.args.x_is_bf16) {
-              silu_glu_.to_bf16(gate + r * columns, up + r * columns, columns,
-                                reinterpret_cast<bf16*>(out));
-            } else {
-              silu_glu_.to_f32(gate + r * columns, up + r * columns, columns,
-                               reinterpret_cast<float*>(out));
-            }
-          }
+          uint8_t* out =
+              pass.scratch.activation +
+              (size_t(row) * intermediate + task.tile_begin * kTileRows) * pass.element_bytes;
+          Glu(isa_,
+              {shape_.glu, gate, up, columns, out, intermediate, block_rows, columns, is_bf16});
         }
       });
 }
 
 void MoeFfn::Down(const Pass& pass) const {
   const int hidden = shape_.hidden, intermediate = shape_.intermediate;
-  const GemmFn gemm = pass.args.x_is_bf16 ? gemm_.bf16_x : gemm_.f32_x;
   ForTiles(pass, Tiles(hidden), [&](const TileTask& task, int first_row, int rows, int) {
-    const GemmArgs args{
-        pass.scratch.activation + size_t(first_row) * intermediate * pass.element_bytes,
-        intermediate,
-        rows,
-        pass.args.experts[task.expert].down,
-        hidden,
-        intermediate,
-        pass.scratch.down + size_t(first_row) * hidden,
-        hidden};
-    gemm(args, task.tile_begin, task.tile_end);
+    const PackedMatrix& w = pass.args.experts[task.expert].down;
+    float* y = pass.scratch.down + size_t(first_row) * hidden;
+    Gemm(gemm_, pass.args.x_is_bf16,
+         {pass.scratch.activation + size_t(first_row) * intermediate * pass.element_bytes,
+          intermediate, rows, w, y, hidden},
+         task.tile_begin, task.tile_end);
+    const int column = task.tile_begin * kTileRows;
+    const int columns = std::min(hidden, task.tile_end * kTileRows) - column;
+    if (w.bias == nullptr) return;
+    for (int r = 0; r < rows; ++r)
+      AddBias(w.bias + column, y + size_t(r) * hidden + column, 1, columns);
   });
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The feed-forward part of a mixture-of-experts layer for the experts held here:
-//   y[t] = sum over slots s of weights[t][s] * down_e (silu(gate_e x[t]) * (up_e x[t])),  e =
-//   ids[t][s]
+//   y[t] = sum over slots s of weights[t][s] * (down_e glu(gate_e x[t], up_e x[t])),  e = ids[t][s]
 // One flow for any number of tokens: rows are grouped by expert, every active expert's weights are
 // read once per pass for all its rows, and the weighted sum of a token goes through its slots in
 // order.
@@ -13,17 +12,16 @@
 
 #include "common/base/bf16.h"
 #include "common/base/parallel.h"
-#include "kernels/cpu/expert_ffn/silu_glu.h"
+#include "kernels/cpu/elementwise/elementwise.h"
 #include "kernels/cpu/gemm/gemm.h"
 
 namespace kt {
 
-// Packed matrices (packed_bf16.h): gate and up [intermediate, hidden], down [hidden, intermediate].
-// gate == nullptr: the expert is not held here and its slots contribute nothing.
+// gate and up [intermediate, hidden], down [hidden, intermediate], each in a format of its own,
+// with biases where the model has them (that of down is added before the token's weight
+// multiplies). gate.data == nullptr: the expert is not held here and its slots contribute nothing.
 struct ExpertWeights {
-  const bf16* gate = nullptr;
-  const bf16* up = nullptr;
-  const bf16* down = nullptr;
+  PackedMatrix gate, up, down;
 };
 
 struct MoeShape {
@@ -31,6 +29,7 @@ struct MoeShape {
   int intermediate = 0;  // of the slice held here
   int num_experts = 0;
   int top_k = 0;
+  GluParams glu;
 };
 
 // The caller owns all memory. x and y may not overlap.
@@ -75,11 +74,9 @@ class MoeFfn {
 
   const MoeShape shape_;
   const GemmKernels& gemm_;
-  const SiluGluKernels& silu_glu_;
+  const Isa isa_;
   const int tokens_max_per_pass_;
 };
-
-const SiluGluKernels& SelectSiluGlu(Isa isa);
 
 }  // namespace kt
 
