@@ -54,7 +54,11 @@ std::optional<T> ConfigReader::ReadAgreeing(Spellings field, Read read) {
     std::string_view leaf;
     const Json* scope = Scope(spelling, &leaf);
     if (scope == nullptr) continue;
-    absl::StatusOr<std::optional<T>> value = read(*scope, leaf);
+    // "config.json: rope_scaling" for a field of rope_scaling.
+    const std::string_view path = spelling.substr(0, spelling.size() - leaf.size());
+    absl::StatusOr<std::optional<T>> value = read(
+        *scope, leaf,
+        path.empty() ? where_ : fmt::format("{}: {}", where_, path.substr(0, path.size() - 1)));
     if (!value.ok()) {
       Fail(value.status());
     } else if (value->has_value() && result.has_value() && **value != *result) {
@@ -78,30 +82,30 @@ T ConfigReader::Present(Spellings field, std::optional<T> value, std::optional<T
 }
 
 int ConfigReader::Int(Spellings field, int min, int max, std::optional<int> fallback) {
-  auto value = ReadAgreeing<int64_t>(field, [&](const Json& scope, std::string_view leaf) {
-    return JsonInt(scope, leaf, where_, min, max);
+  auto value = ReadAgreeing<int64_t>(field, [&](const Json& scope, std::string_view leaf, const std::string& where) {
+    return JsonInt(scope, leaf, where, min, max);
   });
   return Present<int>(field, value, fallback, min);
 }
 
 double ConfigReader::Number(Spellings field, double min, double max,
                             std::optional<double> fallback) {
-  auto value = ReadAgreeing<double>(field, [&](const Json& scope, std::string_view leaf) {
-    return JsonNumber(scope, leaf, where_, min, max);
+  auto value = ReadAgreeing<double>(field, [&](const Json& scope, std::string_view leaf, const std::string& where) {
+    return JsonNumber(scope, leaf, where, min, max);
   });
   return Present<double>(field, value, fallback, min);
 }
 
 bool ConfigReader::Bool(Spellings field, std::optional<bool> fallback) {
-  auto value = ReadAgreeing<bool>(field, [&](const Json& scope, std::string_view leaf) {
-    return JsonBool(scope, leaf, where_);
+  auto value = ReadAgreeing<bool>(field, [&](const Json& scope, std::string_view leaf, const std::string& where) {
+    return JsonBool(scope, leaf, where);
   });
   return Present<bool>(field, value, fallback, false);
 }
 
 std::string ConfigReader::String(Spellings field, std::optional<std::string> fallback) {
-  auto value = ReadAgreeing<std::string>(field, [&](const Json& scope, std::string_view leaf) {
-    return JsonString(scope, leaf, where_);
+  auto value = ReadAgreeing<std::string>(field, [&](const Json& scope, std::string_view leaf, const std::string& where) {
+    return JsonString(scope, leaf, where);
   });
   return Present<std::string>(field, std::move(value), std::move(fallback), std::string());
 }
@@ -131,8 +135,8 @@ std::vector<int> ConfigReader::Ints(Spellings field, int min, int max) {
 
 std::vector<std::string> ConfigReader::Strings(Spellings field) {
   auto value = ReadAgreeing<std::vector<std::string>>(
-      field, [&](const Json& scope, std::string_view leaf) {
-        return JsonStrings(scope, leaf, where_);
+      field, [&](const Json& scope, std::string_view leaf, const std::string& where) {
+        return JsonStrings(scope, leaf, where);
       });
   return value.value_or(std::vector<std::string>());
 }

@@ -9,12 +9,14 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "common/base/json.h"
-#include "common/weights/checkpoint.h"
+#include "common/base/status.h"
+#include "common/weights/stored_model.h"
 
 namespace kt {
 
@@ -72,6 +74,51 @@ class TestDir {
 
  private:
   std::filesystem::path path_;
+};
+
+// A checkpoint that a test bends. Check() writes it and gives what opening it and resolving it with
+// its config says, "fits" if nothing is wrong. `dir` holds what was written last.
+class BentCheckpoint {
+ public:
+  BentCheckpoint(TestTensors tensors, Json config)
+      : tensors(std::move(tensors)), config(std::move(config)) {}
+  explicit BentCheckpoint(const std::string& model_dir)
+      : BentCheckpoint(TensorsOf(model_dir), ReadJsonFile(model_dir + "/config.json").value()) {}
+
+  std::string Check(StoredParts parts = StoredParts::kAll) const {
+    dir.Write("model.safetensors", ShardBytes(tensors));
+    return CheckFiles(parts);
+  }
+
+  // The same in two shards and an index; experts are in the second.
+  std::string CheckSharded(
+      const std::function<void(TestTensors&, TestTensors&, Json&)>& bend) const {
+    TestTensors first, second;
+    Json map = Json::object();
+    for (const auto& [name, tensor] : tensors) {
+      bool expert = name.find(".experts.") != std::string::npos;
+      (expert ? second : first)[name] = tensor;
+      map[name] = expert ? "b.safetensors" : "a.safetensors";
+    }
+    bend(first, second, map);
+    dir.Write("a.safetensors", ShardBytes(first));
+    if (!second.empty()) dir.Write("b.safetensors", ShardBytes(second));
+    dir.Write("model.safetensors.index.json", Json{{"weight_map", map}}.dump());
+    return CheckFiles();
+  }
+
+  std::string CheckFiles(StoredParts parts = StoredParts::kAll) const {
+    auto model = ParseModelConfig(config, Json::object());
+    if (!model.ok()) return Message(model.status());
+    auto checkpoint = Checkpoint::Open(dir.path());
+    if (!checkpoint.ok()) return Message(checkpoint.status());
+    auto stored = ResolveWeights(*model, **checkpoint, parts);
+    return stored.ok() ? "fits" : Message(stored.status());
+  }
+
+  TestDir dir;
+  TestTensors tensors;
+  Json config;
 };
 
 }  // namespace kt
