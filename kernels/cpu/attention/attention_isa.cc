@@ -153,9 +153,11 @@ class Rows {
       factor_[row + r] = SoftmaxTile(p + r * kKeyTile, a_.scale, keys.begin, keys.end,
                                      max_ + row + r, total_ + (row + r) * kSumLanes);
     }
-    AddValues<kRows>(
-        sums_ + int64_t{row} * padded_, padded_, factor_ + row, p, keys.begin, keys.end,
-        [this](int key) { return values_[key / kKeyGroup] + int64_t{key % kKeyGroup} * padded_; });
+    // Unsigned: a shift and a mask in the inner loop.
+    AddValues<kRows>(sums_ + int64_t{row} * padded_, padded_, factor_ + row, p, keys.begin,
+                     keys.end, [this](unsigned key) {
+                       return values_[key / kKeyGroup] + int64_t{key % kKeyGroup} * padded_;
+                     });
   }
 
   // probabilities_[row ..][g * 16 ..] = q k^T, summed over the head dimension from 0 up.

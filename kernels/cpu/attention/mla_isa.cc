@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rows of a task are heads of one query. They see the same positions and run in blocks of
 // kDotQueries, which reuses each loaded key and value.
+#include "kernels/cpu/attention/find_rows.h"
 #include "kernels/cpu/attention/mla_rows.h"
 #include "kernels/cpu/attention/row_dots.h"
 #include "kernels/cpu/attention/running_softmax.h"

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of queries with the rows of an MlaCache: lanes along the row, reduced over the lanes at
+// Products of queries with rows of keys: lanes along the row, reduced over the lanes at
 // the end in the fixed tree of ReduceAdd. A product's bits depend on its query and row only.
 #ifndef KT_KERNELS_CPU_ATTENTION_ROW_DOTS_H_
 #define KT_KERNELS_CPU_ATTENTION_ROW_DOTS_H_
 
 #include "kernels/cpu/attention/key_tile.h"
-#include "kernels/cpu/attention/mla.h"
 #include "kernels/cpu/simd/vec.h"
 
 namespace kt::KT_ISA_NAMESPACE {
@@ -15,20 +14,6 @@ namespace {
 // 32, 16 and 16 registers. Each loaded and widened row serves 4 queries.
 constexpr int kDotQueries = 4;
 constexpr int kDotKeys = kLanes == 16 ? 4 : 2;
-
-// Where entries [first, first + count) of a list of positions (null: 0, 1, ...) lie, 0 < count <=
-// kKeyTile. The rest up to a multiple of kDotKeys repeats the last.
-template <typename T>
-void FindRows(const MlaCache& cache, int row_elements, const int32_t* block_table,
-              const int32_t* positions, int first, int count, const T** rows) {
-  for (int i = 0; i < count; ++i) {
-    const int position = positions == nullptr ? first + i : positions[first + i];
-    const int64_t block = block_table[position / cache.block_tokens];
-    rows[i] = static_cast<const T*>(cache.rows) +
-              (block * cache.block_tokens + position % cache.block_tokens) * row_elements;
-  }
-  for (int i = count; i % kDotKeys != 0; ++i) rows[i] = rows[count - 1];
-}
 
 // dots[q * kKeyTile + i] = queries[q * n ..] . rows[i][0 .. n) for q < kQueries and i < count, and
 // beyond it up to a multiple of kDotKeys. n is a multiple of 16.

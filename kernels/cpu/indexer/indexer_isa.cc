@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/attention/find_rows.h"
 #include "kernels/cpu/attention/row_dots.h"
 #include "kernels/cpu/indexer/indexer_rows.h"
 
