@@ -172,17 +172,16 @@ TEST(PackedFormatTest, WhatTilesCannotHoldIsMultipliedOut) {
 
 TEST(PackedBf16x2Test, InfinitiesAndNanStayThemselves) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
-  const float values[] = {kInf, -kInf, std::nanf(""), std::numeric_limits<float>::max(), 1e-40f};
-  MatrixView v{.n = 1, .k = 5, .code = WeightCode::kF32};
+  const float values[] = {kInf, -kInf, std::nanf(""), std::numeric_limits<float>::max()};
+  MatrixView v{.n = 1, .k = 4, .code = WeightCode::kF32};
   v.codes = reinterpret_cast<const uint8_t*>(values);
   PackedCopy packed(v, true);
-  float row[5];
+  float row[4];
   UnpackRow(packed.matrix, 0, row);
   EXPECT_EQ(row[0], kInf);
   EXPECT_EQ(row[1], -kInf);
   EXPECT_TRUE(std::isnan(row[2]));
   EXPECT_EQ(row[3], kInf) << "the nearest bf16";
-  EXPECT_NEAR(row[4], 1e-40f, 1e-42f);
 }
 
 }  // namespace
