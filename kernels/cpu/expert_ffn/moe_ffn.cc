@@ -8,8 +8,8 @@
 namespace kt {
 namespace {
 
-constexpr SiluGluKernels kScalarSiluGlu = {&scalar::SiluGluBf16, &scalar::SiluGluF32};
-constexpr SiluGluKernels kAvx2SiluGlu = {&avx2::SiluGluBf16, &avx2::SiluGluF32};
+constexpr GluKernels kScalarGlu = {&scalar::GluBf16, &scalar::GluF32};
+constexpr GluKernels kAvx2Glu = {&avx2::GluBf16, &avx2::GluF32};
 
 // A task computes up to kRunTiles x 16 columns for all rows of one expert, kRowBlock rows at a
 // time.
@@ -33,14 +33,22 @@ void ForRanges(Parallel& parallel, int count, int64_t elements_each, F f) {
   });
 }
 
+// y[r][c] += bias[c] for c in [0, columns); null: nothing.
+void AddBias(const float* bias, int rows, int columns, float* y, int64_t y_stride) {
+  if (bias == nullptr) return;
+  for (int r = 0; r < rows; ++r) {
+    for (int c = 0; c < columns; ++c) y[r * y_stride + c] += bias[c];
+  }
+}
+
 struct TileTask {
   int32_t expert, tile_begin, tile_end;
 };
 
 }  // namespace
 
-const SiluGluKernels& SelectSiluGlu(Isa isa) {
-  return isa == Isa::kScalar ? kScalarSiluGlu : kAvx2SiluGlu;
+const GluKernels& SelectGlu(Isa isa) {
+  return isa == Isa::kScalar ? kScalarGlu : kAvx2Glu;
 }
 
 // All of it is sized for a full pass; "rows" are (token, slot) pairs, grouped by expert.
@@ -70,7 +78,7 @@ struct MoeFfn::Pass {
 MoeFfn::MoeFfn(MoeShape shape, Isa isa, int tokens_max_per_pass)
     : shape_(shape),
       gemm_(SelectGemm(isa)),
-      silu_glu_(SelectSiluGlu(isa)),
+      glu_(SelectGlu(isa)),
       tokens_max_per_pass_(tokens_max_per_pass) {}
 
 MoeFfn::Scratch MoeFfn::Layout(uint8_t* base, int threads) const {
@@ -119,7 +127,7 @@ void MoeFfn::GroupByExpert(Pass& pass) const {
   const int slots = pass.tokens * shape_.top_k;
   const int32_t* ids = pass.args.ids + int64_t{pass.token} * shape_.top_k;
   const auto held = [&](int32_t id) {
-    return id >= 0 && id < shape_.num_experts && pass.args.experts[id].gate != nullptr;
+    return id >= 0 && id < shape_.num_experts && pass.args.experts[id].gate.data != nullptr;
   };
   std::fill(s.row_count, s.row_count + shape_.num_experts, 0);
   for (int i = 0; i < slots; ++i) {
@@ -178,7 +186,6 @@ void MoeFfn::ForTiles(const Pass& pass, int tiles, F f) const {
 
 void MoeFfn::GateUp(const Pass& pass) const {
   const int hidden = shape_.hidden, intermediate = shape_.intermediate;
-  const GemmFn gemm = pass.args.x_is_bf16 ? gemm_.bf16_x : gemm_.f32_x;
   ForTiles(
       pass, Tiles(intermediate), [&](const TileTask& task, int first_row, int rows, int thread) {
         const ExpertWeights& expert = pass.args.experts[task.expert];
@@ -188,30 +195,26 @@ void MoeFfn::GateUp(const Pass& pass) const {
         float* up = gate + kRowBlock * kRunTiles * kTileRows;
         for (int row = first_row; row < first_row + rows; row += kRowBlock) {
           const int block_rows = std::min(kRowBlock, first_row + rows - row);
-          // The run's outputs alone are stored: as matrices of `columns` rows that begin at its
-          // first tile.
-          GemmArgs args{pass.scratch.x + size_t(row) * hidden * pass.element_bytes,
-                        hidden,
-                        block_rows,
-                        nullptr,
-                        columns,
-                        hidden,
-                        nullptr,
-                        columns};
-          for (auto [w, y] : {std::pair{expert.gate, gate}, std::pair{expert.up, up}}) {
-            args.w = w + task.tile_begin * TileElements(hidden);
-            args.y = y;
-            gemm(args, 0, task.tile_end - task.tile_begin);
+          const uint8_t* x = pass.scratch.x + size_t(row) * hidden * pass.element_bytes;
+          for (auto [matrix, y] : {std::pair{&expert.gate, gate}, std::pair{&expert.up, up}}) {
+            // The run's outputs alone are stored: as a matrix of `columns` rows that begins at its
+            // first tile.
+            PackedMatrix w = *matrix;
+            w.data += task.tile_begin * PackedTileBytes(hidden, w.format);
+            w.n = columns;
+            Gemm(gemm_, pass.args.x_is_bf16, {x, hidden, block_rows, w, y, columns}, 0,
+                 task.tile_end - task.tile_begin);
+            AddBias(w.bias != nullptr ? w.bias + column : nullptr, block_rows, columns, y, columns);
           }
           for (int r = 0; r < block_rows; ++r) {
             uint8_t* out = pass.scratch.activation +
                            (size_t(row + r) * intermediate + column) * pass.element_bytes;
             if (pass.args.x_is_bf16) {
-              silu_glu_.to_bf16(gate + r * columns, up + r * columns, columns,
-                                reinterpret_cast<bf16*>(out));
+              glu_.to_bf16(shape_.glu, gate + r * columns, up + r * columns, columns,
+                           reinterpret_cast<bf16*>(out));
             } else {
-              silu_glu_.to_f32(gate + r * columns, up + r * columns, columns,
-                               reinterpret_cast<float*>(out));
+              glu_.to_f32(shape_.glu, gate + r * columns, up + r * columns, columns,
+                          reinterpret_cast<float*>(out));
             }
           }
         }
@@ -220,18 +223,16 @@ void MoeFfn::GateUp(const Pass& pass) const {
 
 void MoeFfn::Down(const Pass& pass) const {
   const int hidden = shape_.hidden, intermediate = shape_.intermediate;
-  const GemmFn gemm = pass.args.x_is_bf16 ? gemm_.bf16_x : gemm_.f32_x;
   ForTiles(pass, Tiles(hidden), [&](const TileTask& task, int first_row, int rows, int) {
-    const GemmArgs args{
-        pass.scratch.activation + size_t(first_row) * intermediate * pass.element_bytes,
-        intermediate,
-        rows,
-        pass.args.experts[task.expert].down,
-        hidden,
-        intermediate,
-        pass.scratch.down + size_t(first_row) * hidden,
-        hidden};
-    gemm(args, task.tile_begin, task.tile_end);
+    const PackedMatrix& w = pass.args.experts[task.expert].down;
+    const uint8_t* x =
+        pass.scratch.activation + size_t(first_row) * intermediate * pass.element_bytes;
+    float* y = pass.scratch.down + size_t(first_row) * hidden;
+    Gemm(gemm_, pass.args.x_is_bf16, {x, intermediate, rows, w, y, hidden}, task.tile_begin,
+         task.tile_end);
+    const int column = task.tile_begin * kTileRows;
+    const int columns = std::min(hidden, task.tile_end * kTileRows) - column;
+    AddBias(w.bias != nullptr ? w.bias + column : nullptr, rows, columns, y + column, hidden);
   });
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The feed-forward part of a mixture-of-experts layer for the experts held here:
-//   y[t] = sum over slots s of weights[t][s] * down_e (silu(gate_e x[t]) * (up_e x[t])),  e =
-//   ids[t][s]
+//   y[t] = sum over slots s of weights[t][s] * (down_e a + down.bias),  e = ids[t][s],
+//   a = glu(gate_e x[t] + gate.bias, up_e x[t] + up.bias)
 // One flow for any number of tokens: rows are grouped by expert, every active expert's weights are
 // read once per pass for all its rows, and the weighted sum of a token goes through its slots in
 // order.
@@ -13,17 +13,16 @@
 
 #include "common/base/bf16.h"
 #include "common/base/parallel.h"
-#include "kernels/cpu/expert_ffn/silu_glu.h"
+#include "kernels/cpu/expert_ffn/glu.h"
 #include "kernels/cpu/gemm/gemm.h"
 
 namespace kt {
 
-// Packed matrices (packed_bf16.h): gate and up [intermediate, hidden], down [hidden, intermediate].
-// gate == nullptr: the expert is not held here and its slots contribute nothing.
+// gate and up [intermediate, hidden], down [hidden, intermediate], each in a format and with a bias
+// (or none) of its own. gate.data == nullptr: the expert is not held here and its slots contribute
+// nothing.
 struct ExpertWeights {
-  const bf16* gate = nullptr;
-  const bf16* up = nullptr;
-  const bf16* down = nullptr;
+  PackedMatrix gate, up, down;
 };
 
 struct MoeShape {
@@ -31,6 +30,7 @@ struct MoeShape {
   int intermediate = 0;  // of the slice held here
   int num_experts = 0;
   int top_k = 0;
+  GluParams glu;
 };
 
 // The caller owns all memory. x and y may not overlap.
@@ -75,11 +75,11 @@ class MoeFfn {
 
   const MoeShape shape_;
   const GemmKernels& gemm_;
-  const SiluGluKernels& silu_glu_;
+  const GluKernels& glu_;
   const int tokens_max_per_pass_;
 };
 
-const SiluGluKernels& SelectSiluGlu(Isa isa);
+const GluKernels& SelectGlu(Isa isa);
 
 }  // namespace kt
 

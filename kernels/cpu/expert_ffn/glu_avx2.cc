@@ -3,7 +3,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-#include "kernels/cpu/expert_ffn/silu_glu.h"
+#include "kernels/cpu/expert_ffn/glu.h"
 
 namespace kt::avx2 {
 namespace {
@@ -36,11 +36,22 @@ __m256 Exp(__m256 x) {
                        PowerOfTwo(_mm256_sub_epi32(exponent, half)));
 }
 
-__m256 SiluGlu(const float* gate, const float* up) {
-  const __m256 g = _mm256_loadu_ps(gate);
-  const __m256 e = Exp(_mm256_xor_ps(g, _mm256_set1_ps(-0.0f)));
+struct Params {
+  __m256 minus_alpha, limit, minus_limit, up_offset;
+  explicit Params(const GluParams& p)
+      : minus_alpha(_mm256_set1_ps(-p.alpha)),
+        limit(_mm256_set1_ps(p.limit)),
+        minus_limit(_mm256_set1_ps(-p.limit)),
+        up_offset(_mm256_set1_ps(p.up_offset)) {}
+};
+
+// NaN stays, as in Exp.
+__m256 Glu(const Params& p, const float* gate, const float* up) {
+  const __m256 g = _mm256_min_ps(p.limit, _mm256_loadu_ps(gate));
+  const __m256 u = _mm256_max_ps(p.minus_limit, _mm256_min_ps(p.limit, _mm256_loadu_ps(up)));
+  const __m256 e = Exp(_mm256_mul_ps(p.minus_alpha, g));
   return _mm256_mul_ps(_mm256_div_ps(g, _mm256_add_ps(_mm256_set1_ps(1.0f), e)),
-                       _mm256_loadu_ps(up));
+                       _mm256_add_ps(u, p.up_offset));
 }
 
 void Store(float* out, __m256 x) { _mm256_storeu_ps(out, x); }
@@ -58,10 +69,11 @@ void Store(uint16_t* out, __m256 x) {
 }
 
 template <typename Out>
-void Run(const float* gate, const float* up, int n, Out* out) {
+void Run(const GluParams& params, const float* gate, const float* up, int n, Out* out) {
   constexpr int kLanes = 8;
+  const Params p(params);
   int i = 0;
-  for (; i + kLanes <= n; i += kLanes) Store(out + i, SiluGlu(gate + i, up + i));
+  for (; i + kLanes <= n; i += kLanes) Store(out + i, Glu(p, gate + i, up + i));
   if (i == n) return;
   float last_gate[kLanes] = {}, last_up[kLanes] = {};
   Out last_out[kLanes];
@@ -69,17 +81,19 @@ void Run(const float* gate, const float* up, int n, Out* out) {
     last_gate[j] = gate[i + j];
     last_up[j] = up[i + j];
   }
-  Store(last_out, SiluGlu(last_gate, last_up));
+  Store(last_out, Glu(p, last_gate, last_up));
   for (int j = 0; j < n - i; ++j) out[i + j] = last_out[j];
 }
 
 }  // namespace
 
-void SiluGluBf16(const float* gate, const float* up, int n, bf16* out) noexcept {
-  Run(gate, up, n, reinterpret_cast<uint16_t*>(out));
+void GluBf16(const GluParams& params, const float* gate, const float* up, int n,
+             bf16* out) noexcept {
+  Run(params, gate, up, n, reinterpret_cast<uint16_t*>(out));
 }
-void SiluGluF32(const float* gate, const float* up, int n, float* out) noexcept {
-  Run(gate, up, n, out);
+void GluF32(const GluParams& params, const float* gate, const float* up, int n,
+            float* out) noexcept {
+  Run(params, gate, up, n, out);
 }
 
 }  // namespace kt::avx2
