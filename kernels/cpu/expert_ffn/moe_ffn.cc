@@ -47,9 +47,7 @@ struct TileTask {
 
 }  // namespace
 
-const GluKernels& SelectGlu(Isa isa) {
-  return isa == Isa::kScalar ? kScalarGlu : kAvx2Glu;
-}
+const GluKernels& SelectGlu(Isa isa) { return isa == Isa::kScalar ? kScalarGlu : kAvx2Glu; }
 
 // All of it is sized for a full pass; "rows" are (token, slot) pairs, grouped by expert.
 struct MoeFfn::Scratch {

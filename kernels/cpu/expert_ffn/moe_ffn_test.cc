@@ -60,9 +60,9 @@ struct Layer {
                          std::make_unique<Matrix>(rng, h, i, any_format), e % 5 != 4});
     }
     for (const Expert& e : experts) {
-      table.push_back(e.held ? ExpertWeights{e.gate->packed.matrix, e.up->packed.matrix,
-                                             e.down->packed.matrix}
-                             : ExpertWeights{});
+      table.push_back(
+          e.held ? ExpertWeights{e.gate->packed.matrix, e.up->packed.matrix, e.down->packed.matrix}
+                 : ExpertWeights{});
     }
     x = RandomBf16(rng, tokens * h, 1 / std::sqrt(float(h)));
     for (bf16 value : x) x_f32.push_back(ToFloat(value) * 1.001f);
@@ -112,8 +112,8 @@ struct Bounded {
   double value = 0, error = 0;
 };
 
-// sum of x w + bias in exact arithmetic, with the bound on what fp32 summation in any order, scaling
-// and errors of x and w add.
+// sum of x w + bias in exact arithmetic, with the bound on what fp32 summation in any order,
+// scaling and errors of x and w add.
 Bounded Dot(const std::vector<Bounded>& x, const Matrix& matrix, int row) {
   Bounded sum;
   double magnitude = matrix.bias.empty() ? 0 : std::abs(matrix.bias[row]);
@@ -125,9 +125,9 @@ Bounded Dot(const std::vector<Bounded>& x, const Matrix& matrix, int row) {
     sum.error += x[i].error * std::abs(weight);
   }
   constexpr double kEps = std::numeric_limits<float>::epsilon() / 2;
-  sum.error += (2 * x.size() + 8) * (kEps * (magnitude + sum.error) +
-                                     std::numeric_limits<float>::min()) +
-               matrix.error * (magnitude + sum.error);
+  sum.error +=
+      (2 * x.size() + 8) * (kEps * (magnitude + sum.error) + std::numeric_limits<float>::min()) +
+      matrix.error * (magnitude + sum.error);
   return sum;
 }
 
@@ -144,8 +144,7 @@ std::vector<Bounded> Reference(const Layer& layer, bool bf16_x) {
       x[c].value = bf16_x ? ToFloat(layer.x[t * h + c]) : layer.x_f32[t * h + c];
     for (int s = 0; s < top_k; ++s) {
       const int id = layer.ids[t * top_k + s];
-      if (id < 0 || id >= layer.shape.num_experts || !layer.experts[id].held)
-        continue;
+      if (id < 0 || id >= layer.shape.num_experts || !layer.experts[id].held) continue;
       const Expert& expert = layer.experts[id];
       for (int i = 0; i < n; ++i) {
         const GluParams& p = layer.shape.glu;
