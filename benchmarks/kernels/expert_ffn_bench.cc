@@ -115,8 +115,8 @@ struct Machine {
 // Weights of as many layers as fill the arena, in packed form.
 struct Weights {
   explicit Weights(const MoeShape& shape)
-      : matrix_bytes(PackedBf16Bytes(shape.intermediate, shape.hidden)) {
-    const size_t down_bytes = PackedBf16Bytes(shape.hidden, shape.intermediate);
+      : matrix_bytes(PackedBytes(shape.intermediate, shape.hidden, {})) {
+    const size_t down_bytes = PackedBytes(shape.hidden, shape.intermediate, {});
     const size_t layer_bytes = shape.num_experts * (2 * matrix_bytes + down_bytes);
     layers = static_cast<int>(kArenaBytes / layer_bytes) + 1;
     arena = AlignedBuffer(layers * layer_bytes);
@@ -129,9 +129,10 @@ struct Weights {
     }
     const uint8_t* at = arena.data();
     for (int e = 0; e < layers * shape.num_experts; ++e, at += 2 * matrix_bytes + down_bytes) {
-      experts.push_back({reinterpret_cast<const bf16*>(at),
-                         reinterpret_cast<const bf16*>(at + matrix_bytes),
-                         reinterpret_cast<const bf16*>(at + 2 * matrix_bytes)});
+      experts.push_back(
+          {{.data = at, .n = shape.intermediate, .k = shape.hidden},
+           {.data = at + matrix_bytes, .n = shape.intermediate, .k = shape.hidden},
+           {.data = at + 2 * matrix_bytes, .n = shape.hidden, .k = shape.intermediate}});
     }
   }
 
@@ -171,8 +172,8 @@ struct Case {
         ids.insert(ids.end(), all.begin(), all.begin() + shape.top_k);
         for (int s = 0; s < shape.top_k; ++s) active[all[s]] = true;
       }
-      const size_t expert_bytes = 2 * PackedBf16Bytes(shape.intermediate, shape.hidden) +
-                                  PackedBf16Bytes(shape.hidden, shape.intermediate);
+      const size_t expert_bytes = 2 * PackedBytes(shape.intermediate, shape.hidden, {}) +
+                                  PackedBytes(shape.hidden, shape.intermediate, {});
       bytes.push_back(double(expert_bytes) * std::count(active.begin(), active.end(), true));
     }
   }

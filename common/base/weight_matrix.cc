@@ -18,8 +18,8 @@ T Read(const uint8_t* p) {
 
 float FromBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
-// A float of fewer exponent bits, moved to where fp32 has its own, is off by a power of two, also if
-// it is subnormal: one exact product mends that.
+// A float of fewer exponent bits, moved to where fp32 has its own, is off by a power of two, also
+// if it is subnormal: one exact product mends that.
 float FromF16(uint16_t bits) {
   const uint32_t magnitude = uint32_t{bits & 0x7fffu} << 13, sign = uint32_t{bits & 0x8000u} << 16;
   const float value = (bits & 0x7c00) == 0x7c00

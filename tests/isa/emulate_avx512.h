@@ -10,8 +10,8 @@
 // Absent from SIMDe 0.7.4.
 #define _mm512_maskz_slli_epi32(mask, a, count) \
   simde_mm512_maskz_mov_epi32(mask, simde_mm512_slli_epi32(a, count))
-#define _mm512_cvtepu8_epi32(a)                                                              \
-  simde_mm512_inserti64x4(simde_mm512_castsi256_si512(simde_mm256_cvtepu8_epi32(a)),         \
+#define _mm512_cvtepu8_epi32(a)                                                      \
+  simde_mm512_inserti64x4(simde_mm512_castsi256_si512(simde_mm256_cvtepu8_epi32(a)), \
                           simde_mm256_cvtepu8_epi32(simde_mm_srli_si128(a, 8)), 1)
 
 #endif  // KT_TESTS_ISA_EMULATE_AVX512_H_

@@ -33,15 +33,14 @@ struct AddPartsArgs {
 };
 void AddParts(Isa isa, const AddPartsArgs& args) noexcept;
 
-// The activations of gated feed-forward layers, with g' = min(gate, limit), u' = clamp(up, -limit,
+// The activation of gated feed-forward layers, with g' = min(gate, limit), u' = clamp(up, -limit,
 // limit):
-//   kSilu        silu(g') u'                          silu(g) = g / (1 + e^-g)
-//   kSwigluOai   g' sigmoid(alpha g') (u' + 1)
-enum class GluKind { kSilu, kSwigluOai };
+//   out = g' sigmoid(alpha g') (u' + up_offset)
+// The defaults are silu(gate) up; SwiGLU as gpt-oss has it is {1.702, 7, 1}.
 struct GluParams {
-  GluKind kind = GluKind::kSilu;
   float alpha = 1;
   float limit = std::numeric_limits<float>::infinity();
+  float up_offset = 0;
 };
 
 // gate, up [rows, n] fp32 · out [rows, n] of the activation type.

@@ -28,21 +28,17 @@ void AddPartsTyped(const AddPartsArgs& a) {
 VecF AtMost(VecF x, float limit) { return x > Set(limit) ? Set(limit) : x; }
 VecF AtLeast(VecF x, float limit) { return x < Set(limit) ? Set(limit) : x; }
 
-template <typename T, GluKind kKind>
+template <typename T>
 void GluTyped(const GluArgs& a) {
-  const float limit = a.params.limit, alpha = a.params.alpha;
+  const GluParams& p = a.params;
   for (int row = 0; row < a.rows; ++row) {
     const float* gate = a.gate + row * a.stride;
     const float* up = a.up + row * a.stride;
     T* out = static_cast<T*>(a.out) + row * a.out_stride;
     ForEachVector(a.n, [&](int64_t i, auto load, auto store) {
-      const VecF g = AtMost(load(gate + i), limit);
-      const VecF u = AtLeast(AtMost(load(up + i), limit), -limit);
-      if constexpr (kKind == GluKind::kSilu) {
-        store(out + i, g / (Exp(-g) + 1.0f) * u);
-      } else {
-        store(out + i, g / (Exp(g * -alpha) + 1.0f) * (u + 1.0f));
-      }
+      const VecF g = AtMost(load(gate + i), p.limit);
+      const VecF u = AtLeast(AtMost(load(up + i), p.limit), -p.limit);
+      store(out + i, g / (Exp(g * -p.alpha) + 1.0f) * (u + p.up_offset));
     });
   }
 }
@@ -82,12 +78,7 @@ void AddParts(const AddPartsArgs& args) noexcept {
   args.is_bf16 ? AddPartsTyped<bf16>(args) : AddPartsTyped<float>(args);
 }
 void Glu(const GluArgs& args) noexcept {
-  if (args.params.kind == GluKind::kSilu) {
-    args.is_bf16 ? GluTyped<bf16, GluKind::kSilu>(args) : GluTyped<float, GluKind::kSilu>(args);
-  } else {
-    args.is_bf16 ? GluTyped<bf16, GluKind::kSwigluOai>(args)
-                 : GluTyped<float, GluKind::kSwigluOai>(args);
-  }
+  args.is_bf16 ? GluTyped<bf16>(args) : GluTyped<float>(args);
 }
 void Convert(const ConvertArgs& args) noexcept {
   args.is_bf16 ? ConvertTyped<bf16>(args) : ConvertTyped<float>(args);

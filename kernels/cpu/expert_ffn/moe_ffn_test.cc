@@ -3,51 +3,68 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
+#include <memory>
 #include <random>
 #include <vector>
 
 #include "common/base/aligned_buffer.h"
 #include "kernels/cpu/gemm/testing/kernel_testing.h"
+#include "kernels/cpu/gemm/testing/random_matrix.h"
 
 namespace kt {
 namespace {
 
-struct Expert {
-  std::vector<bf16> gate, up, down;                       // row-major
-  std::vector<bf16> packed_gate, packed_up, packed_down;  // empty: not held
+// A random matrix of a random format, its packed form and, now and then, a bias.
+struct Matrix {
+  Matrix(std::mt19937& rng, int n, int k, bool any_format)
+      : random(rng, kMatrixSpecs[any_format ? rng() % std::size(kMatrixSpecs) : 0], n, k),
+        packed(random.view(), rng() % 2 == 0),
+        w(n * k) {
+    for (int r = 0; r < n; ++r) {
+      for (int c = 0; c < k; ++c)
+        w[r * k + c] = PackedValue(random.view(), packed.matrix.format, r, c);
+    }
+    error = PackedError(packed.matrix.format);
+    if (!any_format || rng() % 2 == 0) return;
+    std::normal_distribution<float> normal;
+    for (int r = 0; r < n; ++r) bias.push_back(normal(rng));
+    packed.matrix.bias = bias.data();
+  }
+
+  RandomMatrix random;
+  PackedCopy packed;
+  std::vector<float> w;  // row-major
+  double error;          // of each weight, relative
+  std::vector<float> bias;
 };
 
-std::vector<bf16> Pack(const std::vector<bf16>& w, int n, int k) {
-  std::vector<bf16> packed(PackedBf16Bytes(n, k) / sizeof(bf16));
-  PackBf16(w.data(), k, n, k, packed.data());
-  return packed;
-}
+struct Expert {
+  std::unique_ptr<Matrix> gate, up, down;
+  bool held;
+};
 
 // A layer with random weights and tokens; some ids are out of range, repeated, or name experts that
 // are not held.
 struct Layer {
-  Layer(std::mt19937& rng, MoeShape shape, int tokens) : shape(shape), tokens(tokens) {
+  Layer(std::mt19937& rng, MoeShape shape, int tokens, bool any_format = false)
+      : shape(shape), tokens(tokens) {
     const int h = shape.hidden, i = shape.intermediate;
     for (int e = 0; e < shape.num_experts; ++e) {
-      Expert& x = experts.emplace_back();
-      x.gate = RandomBf16(rng, i * h, 1 / std::sqrt(float(h)));
-      x.up = RandomBf16(rng, i * h, 1 / std::sqrt(float(h)));
-      x.down = RandomBf16(rng, h * i, 1 / std::sqrt(float(i)));
-      if (e % 5 == 4) continue;
-      x.packed_gate = Pack(x.gate, i, h);
-      x.packed_up = Pack(x.up, i, h);
-      x.packed_down = Pack(x.down, h, i);
+      experts.push_back({std::make_unique<Matrix>(rng, i, h, any_format),
+                         std::make_unique<Matrix>(rng, i, h, any_format),
+                         std::make_unique<Matrix>(rng, h, i, any_format), e % 5 != 4});
     }
     for (const Expert& e : experts) {
       table.push_back(
-          e.packed_gate.empty()
-              ? ExpertWeights{}
-              : ExpertWeights{e.packed_gate.data(), e.packed_up.data(), e.packed_down.data()});
+          e.held ? ExpertWeights{e.gate->packed.matrix, e.up->packed.matrix, e.down->packed.matrix}
+                 : ExpertWeights{});
     }
-    x = RandomBf16(rng, tokens * h);
+    x = RandomBf16(rng, tokens * h, 1 / std::sqrt(float(h)));
     for (bf16 value : x) x_f32.push_back(ToFloat(value) * 1.001f);
     std::uniform_int_distribution<int> id(-2, shape.num_experts + 1);
     std::uniform_real_distribution<float> weight(-0.2f, 1.0f);
@@ -95,20 +112,22 @@ struct Bounded {
   double value = 0, error = 0;
 };
 
-// sum of x w in exact arithmetic, with the bound on what fp32 summation in any order and errors of
-// x add.
-Bounded Dot(const std::vector<Bounded>& x, const bf16* w) {
+// sum of x w + bias in exact arithmetic, with the bound on what fp32 summation in any order,
+// scaling and errors of x and w add.
+Bounded Dot(const std::vector<Bounded>& x, const Matrix& matrix, int row) {
   Bounded sum;
-  double magnitude = 0;
+  double magnitude = matrix.bias.empty() ? 0 : std::abs(matrix.bias[row]);
+  if (!matrix.bias.empty()) sum.value = matrix.bias[row];
   for (size_t i = 0; i < x.size(); ++i) {
-    double weight = ToFloat(w[i]);
+    const double weight = matrix.w[row * x.size() + i];
     sum.value += x[i].value * weight;
     magnitude += std::abs(x[i].value * weight);
     sum.error += x[i].error * std::abs(weight);
   }
   constexpr double kEps = std::numeric_limits<float>::epsilon() / 2;
   sum.error +=
-      (x.size() + 2) * (kEps * (magnitude + sum.error) + std::numeric_limits<float>::min());
+      (2 * x.size() + 8) * (kEps * (magnitude + sum.error) + std::numeric_limits<float>::min()) +
+      matrix.error * (magnitude + sum.error);
   return sum;
 }
 
@@ -125,20 +144,24 @@ std::vector<Bounded> Reference(const Layer& layer, bool bf16_x) {
       x[c].value = bf16_x ? ToFloat(layer.x[t * h + c]) : layer.x_f32[t * h + c];
     for (int s = 0; s < top_k; ++s) {
       const int id = layer.ids[t * top_k + s];
-      if (id < 0 || id >= layer.shape.num_experts || layer.experts[id].packed_gate.empty())
-        continue;
+      if (id < 0 || id >= layer.shape.num_experts || !layer.experts[id].held) continue;
       const Expert& expert = layer.experts[id];
       for (int i = 0; i < n; ++i) {
-        const Bounded g = Dot(x, &expert.gate[i * h]), u = Dot(x, &expert.up[i * h]);
-        const double silu = g.value / (1 + std::exp(-g.value)),
-                     silu_error = 1.1 * g.error;  // |silu'| < 1.1
+        const GluParams& p = layer.shape.glu;
+        Bounded g = Dot(x, *expert.gate, i), u = Dot(x, *expert.up, i);
+        g.value = std::min(g.value, double{p.limit});
+        u.value = std::clamp(u.value, -double{p.limit}, double{p.limit}) + p.up_offset;
+        u.error += kEps * (std::abs(u.value) + std::abs(p.up_offset));
+        const double silu = g.value / (1 + std::exp(-p.alpha * g.value)),
+                     silu_error = 1.1 * g.error;  // |(g sigmoid(alpha g))'| < 1.1
         act[i].value = silu * u.value;
         act[i].error = silu_error * (std::abs(u.value) + u.error) + std::abs(silu) * u.error;
-        act[i].error += (8 * kEps + rounding) * (std::abs(act[i].value) + act[i].error);
+        act[i].error += ((8 + std::abs(p.alpha * g.value)) * kEps + rounding) *
+                        (std::abs(act[i].value) + act[i].error);
       }
       const double weight = layer.weights[t * top_k + s];
       for (int c = 0; c < h; ++c) {
-        const Bounded d = Dot(act, &expert.down[c * n]);
+        const Bounded d = Dot(act, *expert.down, c);
         y[t * h + c].value += weight * d.value;
         y[t * h + c].error += std::abs(weight) * (d.error + top_k * kEps * std::abs(d.value));
       }
@@ -172,6 +195,22 @@ TEST_P(MoeFfnTest, OddShapesMatchTheDefinition) {
   }
 }
 
+TEST_P(MoeFfnTest, MatricesOfAnyFormatWithBiasesMatchTheDefinition) {
+  std::uniform_int_distribution<int> hidden(1, 150), intermediate(1, 90), tokens(1, 14);
+  for (int i = 0; i < 40; ++i) {
+    Layer layer(rng_, {hidden(rng_), intermediate(rng_), 4, 3}, tokens(rng_), true);
+    if (i % 2 != 0) layer.shape.glu = {1.702f, 7, 1};
+    for (bool bf16_x : {true, false}) {
+      const std::vector<float> y = layer.Run(GetParam(), bf16_x, serial_, 20);
+      const std::vector<Bounded> expected = Reference(layer, bf16_x);
+      for (size_t j = 0; j < y.size(); ++j) {
+        ASSERT_NEAR(y[j], expected[j].value, expected[j].error)
+            << "shape " << i << " element " << j << (bf16_x ? " bf16" : " f32");
+      }
+    }
+  }
+}
+
 TEST_P(MoeFfnTest, RelativeErrorOfBf16IsBelowHalfAPercent) {
   Layer layer(rng_, {256, 192, 8, 4}, 6);
   const std::vector<float> y = layer.Run(GetParam(), true, serial_, 8);
@@ -187,7 +226,7 @@ TEST_P(MoeFfnTest, RelativeErrorOfBf16IsBelowHalfAPercent) {
 TEST_P(MoeFfnTest, TokenAloneHasTheBitsItHasInABatch) {
   for (auto [shape, tokens] :
        {std::pair{MoeShape{130, 300, 3, 2}, 400}, std::pair{MoeShape{65, 40, 12, 6}, 50}}) {
-    Layer layer(rng_, shape, tokens);
+    Layer layer(rng_, shape, tokens, true);
     for (bool bf16_x : {true, false}) {
       const std::vector<float> batch = layer.Run(GetParam(), bf16_x, serial_, tokens);
       for (int t = 0; t < tokens; t += 11) {
@@ -202,7 +241,7 @@ TEST_P(MoeFfnTest, TokenAloneHasTheBitsItHasInABatch) {
 }
 
 TEST_P(MoeFfnTest, ThreadCountDoesNotChangeBits) {
-  Layer layer(rng_, {600, 330, 9, 3}, 70);
+  Layer layer(rng_, {600, 330, 9, 3}, 70, true);
   for (bool bf16_x : {true, false}) {
     const std::vector<float> one = layer.Run(GetParam(), bf16_x, serial_, 64);
     for (int threads : {2, 3, 8}) {

@@ -43,38 +43,34 @@ constexpr int kPanelBytes = 16384, kPanelTilesMax = 16;
 constexpr int kPanelPairBytes = kTileRows * 2 * sizeof(bf16);
 constexpr int kBlockTokens = 256;  // their x and y stay in L2 from one block to the next
 
-template <typename Widen>
-void WidenScales(const uint8_t* scales, size_t tile_bytes, int lanes, int bytes, int tiles,
-                 float* out, Widen widen) {
-  for (int t = 0; t < tiles; ++t) {
-    const uint8_t* tile = scales + t * tile_bytes;
-    for (int lane = 0; lane < kTileRows; ++lane)
-      out[t * kTileRows + lane] = widen(tile + (lanes == 1 ? 0 : lane * bytes));
-  }
+float Widen(bf16 scale) { return ToFloat(scale); }
+float Widen(float scale) { return scale; }
+float Widen(uint8_t e8m0) {
+  const uint32_t bits = e8m0 == 255 ? 0x7fc00000u : e8m0 == 0 ? 0x00400000u : uint32_t{e8m0} << 23;
+  return std::bit_cast<float>(bits);
 }
 
 // The scales of one group of `tiles` tiles, as fp32 for every lane. `scales` are those of the first
 // tile.
+template <typename T>
+void LoadScales(const uint8_t* scales, size_t tile_bytes, int lanes, int tiles, float* out) {
+  for (int t = 0; t < tiles; ++t, scales += tile_bytes, out += kTileRows) {
+    T scale[kTileRows];
+    std::memcpy(scale, scales, lanes == 1 ? sizeof(T) : sizeof scale);
+    if (lanes == 1) {
+      std::fill(out, out + kTileRows, Widen(scale[0]));
+    } else {
+      std::transform(scale, scale + kTileRows, out, [](T x) { return Widen(x); });
+    }
+  }
+}
+
 void LoadScales(const uint8_t* scales, size_t tile_bytes, const PackedFormat& f, int tiles,
                 float* out) {
-  const auto widen = [&](auto one) {
-    WidenScales(scales, tile_bytes, f.lanes, ScaleBytes(f.scale), tiles, out, one);
-  };
-  const auto read = []<typename T>(const uint8_t* p, T x) {
-    std::memcpy(&x, p, sizeof x);
-    return x;
-  };
-  switch (f.scale) {
-    case ScaleType::kBf16:
-      return widen([&](const uint8_t* p) { return ToFloat(read(p, bf16{})); });
-    case ScaleType::kE8m0:
-      return widen([](const uint8_t* p) {
-        const uint32_t bits = *p == 255 ? 0x7fc00000u : *p == 0 ? 0x00400000u : uint32_t{*p} << 23;
-        return std::bit_cast<float>(bits);
-      });
-    default:
-      return widen([&](const uint8_t* p) { return read(p, 0.0f); });
-  }
+  const auto load = f.scale == ScaleType::kF32    ? &LoadScales<float>
+                    : f.scale == ScaleType::kBf16 ? &LoadScales<bf16>
+                                                  : &LoadScales<uint8_t>;
+  load(scales, tile_bytes, f.lanes, tiles, out);
 }
 
 // One token block of a matrix whose codes must be decoded.
@@ -94,11 +90,12 @@ void DecodeAndMultiply(MultiplyFn multiply, DecodeFn decode, size_t x_bytes, con
     tiles = std::min(panel_tiles, tile_end - tile);
     const uint8_t* codes = w.data + tile * tile_bytes;
     const uint8_t* group_scales = codes + (size_t(w.k) + 1) / 2 * pair_bytes;
-    int64_t group_end = group_columns - f.origin;
+    int64_t group_end = scaled ? 0 : w.k;
     for (int column = 0, end; column < w.k; column = end) {
       if (column == group_end) {
-        group_end += group_columns;
+        LoadScales(group_scales, tile_bytes, f, tiles, scales);
         group_scales += group_bytes;
+        group_end += group_columns - (column == 0 ? f.origin : 0);
       }
       end = static_cast<int>(std::min<int64_t>({column + kScaledColumns, group_end, w.k}));
       const int pairs = (end - column + 1) / 2;
@@ -106,7 +103,6 @@ void DecodeAndMultiply(MultiplyFn multiply, DecodeFn decode, size_t x_bytes, con
         decode(codes + t * tile_bytes + column / 2 * pair_bytes, pairs,
                panel + size_t(t) * pairs * kPanelPairBytes);
       }
-      if (scaled) LoadScales(group_scales, tile_bytes, f, tiles, scales);
       multiply({.x = static_cast<const uint8_t*>(args.x) + column * x_bytes,
                 .x_stride = args.x_stride,
                 .tokens = args.tokens,

@@ -50,8 +50,7 @@ void BM_Gemm(benchmark::State& state) {
   for (auto _ : state) {
     if (at + bytes > arena.size()) at = 0;
     PackedMatrix w{.data = arena.data() + at, .n = kRows, .k = kColumns, .format = format};
-    Gemm(SelectGemm(*isa), true, {x.data(), kColumns, tokens, w, y.data(), kRows}, 0,
-         Tiles(kRows));
+    Gemm(SelectGemm(*isa), true, {x.data(), kColumns, tokens, w, y.data(), kRows}, 0, Tiles(kRows));
     benchmark::DoNotOptimize(y.data());
     at += bytes;
   }

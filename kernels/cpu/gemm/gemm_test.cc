@@ -242,12 +242,13 @@ TEST_P(GemmFormatTest, RowAloneHasTheBitsItHasInABatchAndInAnyTileRange) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Rows, GemmFormatTest,
-    testing::Combine(testing::ValuesIn(kAllIsas), testing::ValuesIn(kMatrixSpecs)),
-    [](const auto& info) {
-      return std::string(IsaName(std::get<0>(info.param))) + "_" + std::get<1>(info.param).name;
-    });
+INSTANTIATE_TEST_SUITE_P(Rows, GemmFormatTest,
+                         testing::Combine(testing::ValuesIn(kAllIsas),
+                                          testing::ValuesIn(kMatrixSpecs)),
+                         [](const auto& info) {
+                           return std::string(IsaName(std::get<0>(info.param))) + "_" +
+                                  std::get<1>(info.param).name;
+                         });
 
 }  // namespace
 }  // namespace kt

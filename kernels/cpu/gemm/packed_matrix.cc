@@ -80,8 +80,8 @@ void Unpack(const PackedMatrix& m, int row, Out* out) {
     float value = CodeValue(code, at, c % 2 != 0);
     if (f.lanes != 0) {
       const int64_t group = (int64_t{f.origin} + c) / f.group;
-      value *= ScaleValue(f.scale, scales + (group * f.lanes + (f.lanes == 1 ? 0 : lane)) *
-                                                ScaleBytes(f.scale));
+      value *= ScaleValue(
+          f.scale, scales + (group * f.lanes + (f.lanes == 1 ? 0 : lane)) * ScaleBytes(f.scale));
     }
     out[c] = Convert(value, Out{});
   }

