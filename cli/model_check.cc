@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "common/base/status.h"
-#include "common/weights/stored_model.h"
+#include "common/weights/weight_summary.h"
 
 namespace kt::cli {
 namespace {

@@ -9,14 +9,13 @@ namespace kt {
 
 // What the kernels take of a model's MoE layer, for experts of which `intermediate` rows are held.
 inline MoeShape MoeShapeOf(const MoeConfig& moe, int intermediate) {
-  return {
-      .hidden = moe.width,
-      .intermediate = intermediate,
-      .num_experts = moe.num_experts,
-      .top_k = moe.top_k,
-      .glu = {.kind = moe.activation == Activation::kSiluGlu ? GluKind::kSilu : GluKind::kSwigluOai,
-              .alpha = moe.activation_alpha,
-              .limit = moe.activation_limit}};
+  return {.hidden = moe.width,
+          .intermediate = intermediate,
+          .num_experts = moe.num_experts,
+          .top_k = moe.top_k,
+          .glu = {.alpha = moe.activation_alpha,
+                  .limit = moe.activation_limit,
+                  .up_offset = moe.activation == Activation::kSwigluOai ? 1.0f : 0.0f}};
 }
 
 }  // namespace kt
