@@ -6,65 +6,100 @@
 #include "cli/doctor_checks.h"
 #include "common/base/status.h"
 #include "common/model/model_config.h"
-#include "common/weights/checkpoint.h"
+#include "common/weights/weight_summary.h"
 #include "node/available_memory.h"
 
 namespace kt::cli {
 namespace {
 
-struct WeightBytes {
-  int64_t experts = 0;  // routed ones, on the expert workers or the device
-  int64_t dense = 0;
-};
-
-WeightBytes CountWeights(const ModelConfig& config, const Checkpoint& checkpoint) {
-  WeightBytes bytes;
-  const ModelTensors names = TensorNames(config);
-  const auto size = [&](const std::string& name) {
-    const TensorInfo* tensor = checkpoint.Find(name);
-    return tensor == nullptr ? 0 : static_cast<int64_t>(tensor->data.size());
-  };
-  for (const LayerTensors& layer : names.layers) {
-    for (const LayerTensors::Expert& expert : layer.experts)
-      bytes.experts += size(expert.gate) + size(expert.up) + size(expert.down);
-  }
-  bytes.dense = checkpoint.bytes() - bytes.experts;
-  return bytes;
-}
-
-// Keys and values of one token in all layers, bf16.
+// What one token adds to the caches of all layers, bf16. A delta net's state does not grow.
 int64_t CacheBytesPerToken(const ModelConfig& config) {
-  int64_t bytes = 0;
+  int64_t values = 0;
   for (const LayerConfig& layer : config.layers) {
-    const AttentionConfig& attention = config.attentions[layer.attention];
-    bytes += int64_t{2} * attention.num_kv_heads * attention.head_dim * 2;
+    const AttentionConfig& a = config.attentions[static_cast<size_t>(layer.attention)];
+    switch (a.kind) {
+      case AttentionKind::kGqa:
+        values += int64_t{2} * a.num_kv_heads * a.head_dim;
+        break;
+      case AttentionKind::kMla:
+        values += a.kv_lora_rank + a.rope_dim;
+        if (a.indexer.has_value() && !layer.shares_selection) {
+          values += config.indexers[static_cast<size_t>(*a.indexer)].head_dim;
+        }
+        break;
+      case AttentionKind::kDeltaNet:
+        break;
+    }
   }
-  return bytes;
+  return values * 2;
 }
 
-void CheckFit(const DoctorOptions& options, const ModelConfig& config, const Checkpoint& checkpoint,
+void CheckFit(const DoctorOptions& options, const ModelConfig& config, const WeightSummary& weights,
               Findings& findings) {
-  const WeightBytes bytes = CountWeights(config, checkpoint);
-  const double needed = static_cast<double>(bytes.experts + bytes.dense);
+  const double needed = static_cast<double>(weights.bytes());
+  const double experts = static_cast<double>(weights.expert_bytes());
   const double available = static_cast<double>(AvailableMemoryBytes(options.root));
   const double cache = static_cast<double>(CacheBytesPerToken(config));
   Finding finding{
       .subject = "model memory",
       .value = fmt::format(
           "{} of weights ({} experts, {} dense) and {:.1f} KiB of cache a token; {} available",
-          Size(needed), Size(static_cast<double>(bytes.experts)),
-          Size(static_cast<double>(bytes.dense)), cache / 1024, Size(available))};
+          Size(needed), Size(experts), Size(needed - experts), cache / 1024, Size(available))};
   if (needed > available) {
     finding.level = Level::kFail;
     finding.advice =
         fmt::format("{} more memory is needed for the weights alone", Size(needed - available));
-  } else {
+  } else if (cache > 0) {
     findings.push_back({.subject = "cache that fits",
                         .value = fmt::format("about {:.0f} tokens beside the weights",
                                              (available - needed) / cache),
                         .detail = true});
   }
   findings.push_back(finding);
+}
+
+// One line for every run of layers stored alike.
+void ListPrecisions(const WeightSummary& weights, Findings& findings) {
+  const auto words = [](const LayerSummary& l) {
+    return fmt::format("attention {}, feed-forward {}, experts {}", l.attention.precision,
+                       l.ffn.precision, l.experts.precision);
+  };
+  for (size_t first = 0; first < weights.layers.size();) {
+    const std::string text = words(weights.layers[first]);
+    size_t end = first;
+    double bytes = 0;
+    while (end < weights.layers.size() && words(weights.layers[end]) == text) {
+      bytes += static_cast<double>(weights.layers[end++].bytes());
+    }
+    findings.push_back(
+        {.subject = end - first == 1 ? fmt::format("layer {}", first)
+                                     : fmt::format("layers {} to {}", first, end - 1),
+         .value = fmt::format("{}; {}", text, Size(bytes)),
+         .detail = true});
+    first = end;
+  }
+}
+
+// Checks the weights against config.json and says what they are.
+void CheckWeights(const DoctorOptions& options, const ModelConfig& config, Findings& findings) {
+  const auto checkpoint = Checkpoint::Open(options.model_dir);
+  if (!checkpoint.ok()) {
+    findings.push_back({Level::kFail, "weights", Message(checkpoint.status())});
+    return;
+  }
+  const auto model = ResolveWeights(config, **checkpoint);
+  if (!model.ok()) {
+    findings.push_back({Level::kFail, "weights", Message(model.status())});
+    return;
+  }
+  const auto method = KtMethodOf(*model);
+  findings.push_back(
+      {Level::kOk, "weights",
+       fmt::format("{} tensors, all as the model expects; kt-method {}",
+                   (*checkpoint)->tensors().size(), method.ok() ? *method : "(no experts)")});
+  const WeightSummary weights = Summarize(*model, config);
+  ListPrecisions(weights, findings);
+  CheckFit(options, config, weights, findings);
 }
 
 void CheckFiles(const std::string& dir, Findings& findings) {
@@ -98,17 +133,7 @@ void CheckModel(const DoctorOptions& options, Findings& findings) {
                       fmt::format("{}, {} layers, {} experts a layer", config->model_type,
                                   config->layers.size(), experts)});
   CheckFiles(options.model_dir, findings);
-  const auto checkpoint = Checkpoint::Open(options.model_dir);
-  const absl::Status manifest =
-      checkpoint.ok() ? CheckManifest(*config, **checkpoint) : checkpoint.status();
-  if (!manifest.ok()) {
-    findings.push_back({Level::kFail, "weights", Message(manifest)});
-    return;
-  }
-  findings.push_back(
-      {Level::kOk, "weights",
-       fmt::format("{} tensors, all as the model expects", (*checkpoint)->tensors().size())});
-  CheckFit(options, *config, **checkpoint, findings);
+  CheckWeights(options, *config, findings);
 }
 
 }  // namespace kt::cli
