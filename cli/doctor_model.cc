@@ -71,11 +71,11 @@ void ListPrecisions(const WeightSummary& weights, Findings& findings) {
     while (end < weights.layers.size() && words(weights.layers[end]) == text) {
       bytes += static_cast<double>(weights.layers[end++].bytes());
     }
-    findings.push_back(
-        {.subject = end - first == 1 ? fmt::format("layer {}", first)
-                                     : fmt::format("layers {} to {}", first, end - 1),
-         .value = fmt::format("{}; {}", text, Size(bytes)),
-         .detail = true});
+    findings.push_back({.subject = end - first == 1
+                                       ? fmt::format("layer {}", first)
+                                       : fmt::format("layers {} to {}", first, end - 1),
+                        .value = fmt::format("{}; {}", text, Size(bytes)),
+                        .detail = true});
     first = end;
   }
 }

@@ -82,31 +82,35 @@ T ConfigReader::Present(Spellings field, std::optional<T> value, std::optional<T
 }
 
 int ConfigReader::Int(Spellings field, int min, int max, std::optional<int> fallback) {
-  auto value = ReadAgreeing<int64_t>(field, [&](const Json& scope, std::string_view leaf, const std::string& where) {
-    return JsonInt(scope, leaf, where, min, max);
-  });
+  auto value = ReadAgreeing<int64_t>(
+      field, [&](const Json& scope, std::string_view leaf, const std::string& where) {
+        return JsonInt(scope, leaf, where, min, max);
+      });
   return Present<int>(field, value, fallback, min);
 }
 
 double ConfigReader::Number(Spellings field, double min, double max,
                             std::optional<double> fallback) {
-  auto value = ReadAgreeing<double>(field, [&](const Json& scope, std::string_view leaf, const std::string& where) {
-    return JsonNumber(scope, leaf, where, min, max);
-  });
+  auto value = ReadAgreeing<double>(
+      field, [&](const Json& scope, std::string_view leaf, const std::string& where) {
+        return JsonNumber(scope, leaf, where, min, max);
+      });
   return Present<double>(field, value, fallback, min);
 }
 
 bool ConfigReader::Bool(Spellings field, std::optional<bool> fallback) {
-  auto value = ReadAgreeing<bool>(field, [&](const Json& scope, std::string_view leaf, const std::string& where) {
-    return JsonBool(scope, leaf, where);
-  });
+  auto value = ReadAgreeing<bool>(
+      field, [&](const Json& scope, std::string_view leaf, const std::string& where) {
+        return JsonBool(scope, leaf, where);
+      });
   return Present<bool>(field, value, fallback, false);
 }
 
 std::string ConfigReader::String(Spellings field, std::optional<std::string> fallback) {
-  auto value = ReadAgreeing<std::string>(field, [&](const Json& scope, std::string_view leaf, const std::string& where) {
-    return JsonString(scope, leaf, where);
-  });
+  auto value = ReadAgreeing<std::string>(
+      field, [&](const Json& scope, std::string_view leaf, const std::string& where) {
+        return JsonString(scope, leaf, where);
+      });
   return Present<std::string>(field, std::move(value), std::move(fallback), std::string());
 }
 

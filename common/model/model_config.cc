@@ -88,8 +88,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(const Json& config_json,
   const Json text = family->wrapped ? Unwrapped(outer, config_json) : Json();
   KT_RETURN_IF_ERROR(outer.status());
   const Json& fields = family->wrapped ? text : config_json;
-  ConfigReader reader(fields,
-                      fmt::format("{}{}", kConfig, family->wrapped ? ": text_config" : ""));
+  ConfigReader reader(fields, fmt::format("{}{}", kConfig, family->wrapped ? ": text_config" : ""));
   ModelConfig config;
   config.model_type = family->model_type;
   config.architecture = family->architecture;

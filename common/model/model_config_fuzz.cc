@@ -65,7 +65,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   for (const kt::AttentionConfig& a : config->attentions) CheckAttention(*config, a);
   for (const kt::IndexerConfig& i : config->indexers) {
-    Require(i.num_heads > 0 && i.head_dim > 0 && i.top_k > 0 && Indexes(i.rope.value(), config->ropes));
+    Require(i.num_heads > 0 && i.head_dim > 0 && i.top_k > 0 &&
+            Indexes(i.rope.value(), config->ropes));
     Require(config->ropes[static_cast<size_t>(*i.rope)].rotary_dim <= i.head_dim);
   }
   for (const kt::MoeConfig& m : config->moes) CheckMoe(m);

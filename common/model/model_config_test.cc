@@ -177,7 +177,8 @@ TEST(ModelConfigTest, BadFieldsAreRefusedByNameAndValue) {
       {"qwen3_moe", {{"torch_dtype", "int8"}}, "torch_dtype \"int8\" is not supported"},
       {"qwen3_moe",
        {{"rope_scaling", {{"rope_type", "longrope"}, {"factor", 4}}}},
-       "rope scaling of type \"longrope\" is not supported; supported: default, linear, llama3, yarn"},
+       "rope scaling of type \"longrope\" is not supported; supported: default, linear, llama3, "
+       "yarn"},
       {"qwen3_moe",
        {{"rope_scaling", {{"type", "dynamic"}, {"factor", 4}}}},
        "rope scaling of type \"dynamic\""},
@@ -185,15 +186,15 @@ TEST(ModelConfigTest, BadFieldsAreRefusedByNameAndValue) {
        {{"rope_scaling", {{"type", "linear"}, {"rope_type", "yarn"}}}},
        "rope_scaling.rope_type is \"yarn\" but rope_scaling.type is \"linear\""},
       {"qwen3_moe", {{"rope_scaling", {{"type", "linear"}}}}, "rope_scaling.factor is missing"},
-      {"qwen3_moe", {{"rope_scaling", {{"type", "linear"}, {"factor", 0}}}},
+      {"qwen3_moe",
+       {{"rope_scaling", {{"type", "linear"}, {"factor", 0}}}},
        "rope_scaling: factor must be between 1 and"},
       {"qwen3_moe",
        {{"rope_theta", 1}, {"rope_scaling", {{"type", "yarn"}, {"factor", 4}}}},
        "rope_theta 1 cannot be stretched by yarn"},
       {"qwen3_moe", {{"rope_scaling", {{"factor", 4}}}}, "a factor but no rope_type"},
       {"qwen3_moe",
-       {{"rope_theta", nullptr},
-        {"rope_parameters", {{"full_attention", {{"rope_theta", 1e6}}}}}},
+       {{"rope_theta", nullptr}, {"rope_parameters", {{"full_attention", {{"rope_theta", 1e6}}}}}},
        "rope_parameters.full_attention: one rope for all layers"},
       {"qwen3_moe",
        {{"rope_scaling", "yarn"}},
@@ -216,7 +217,9 @@ TEST(ModelConfigTest, BadFieldsAreRefusedByNameAndValue) {
        {{"mlp_layer_types", {"sparse", "sparse", "sparse", "sparse"}}},
        "mlp_layer_types[0] is \"sparse\", which first_k_dense_replace 1 contradicts"},
       {"deepseek_v32", {{"q_lora_rank", nullptr}}, "q_lora_rank (absent)"},
-      {"deepseek_v32", {{"index_head_dim", 8}}, "qk_rope_head_dim 16 is more than index_head_dim 8"},
+      {"deepseek_v32",
+       {{"index_head_dim", 8}},
+       "qk_rope_head_dim 16 is more than index_head_dim 8"},
       {"glm_moe_dsa", {{"index_topk_pattern", "SFFF"}}, "layer 0 shares the selection"},
       {"glm_moe_dsa", {{"index_topk_pattern", "FX"}}, "index_topk_pattern \"FX\""},
       {"glm_moe_dsa", {{"indexer_types", {"full"}}}, "indexer_types has 1 entries"},
@@ -279,11 +282,12 @@ TEST(ModelConfigTest, BadFieldsAreRefusedByNameAndValue) {
 // The family's own attention and experts, in a line, so that the table reads like the models do.
 TEST(ModelConfigTest, EveryFamilyIsRead) {
   for (const char* name :
-       {"deepseek_v3", "deepseek_v3-fp8", "deepseek_v32", "deepseek_v32-fp8", "glm4_moe",
-        "glm4_moe-fp8", "glm4_moe_lite", "glm_moe_dsa", "gpt_oss-mxfp4", "kimi_k2", "kimi_k2-int4",
-        "kimi_k25-int4", "minimax_m2", "minimax_m2-fp8", "mixtral", "qwen2_moe", "qwen3_5_moe",
-        "qwen3_moe", "qwen3_moe-fp8", "qwen3_moe-tp8-fp8", "qwen3_moe-w4a16", "qwen3_moe-w8a16",
-        "qwen3_next", "qwen3_next-fp8"}) {
+       {"deepseek_v3",     "deepseek_v3-fp8", "deepseek_v32",  "deepseek_v32-fp8",
+        "glm4_moe",        "glm4_moe-fp8",    "glm4_moe_lite", "glm_moe_dsa",
+        "gpt_oss-mxfp4",   "kimi_k2",         "kimi_k2-int4",  "kimi_k25-int4",
+        "minimax_m2",      "minimax_m2-fp8",  "mixtral",       "qwen2_moe",
+        "qwen3_5_moe",     "qwen3_moe",       "qwen3_moe-fp8", "qwen3_moe-tp8-fp8",
+        "qwen3_moe-w4a16", "qwen3_moe-w8a16", "qwen3_next",    "qwen3_next-fp8"}) {
     ModelConfig c = Parsed(name);
     EXPECT_FALSE(c.layers.empty()) << name;
     EXPECT_EQ(c.vocab, 512) << name;
@@ -339,10 +343,10 @@ TEST(ModelConfigTest, YarnStretchesTheSlowComponents) {
              {1.0f, 0.31622776601683794f, 0.1f, 0.023914724805023366f, 0.005125f,
               0.000849862121170252f, 2.5e-05f, 7.905694150420949e-06f});
   // beta_fast = beta_slow: a step.
-  ExpectRope(Parsed("kimi_k2").ropes.at(0), true, 1,
-             {1.0f, 0.2586001363063102f, 0.0668740304976422f, 0.017293633402042617f,
-              0.00447213595499958f, 1.8070233867863153e-05f, 4.672964941316314e-06f,
-              1.2084293707790075e-06f});
+  ExpectRope(
+      Parsed("kimi_k2").ropes.at(0), true, 1,
+      {1.0f, 0.2586001363063102f, 0.0668740304976422f, 0.017293633402042617f, 0.00447213595499958f,
+       1.8070233867863153e-05f, 4.672964941316314e-06f, 1.2084293707790075e-06f});
   // truncate false, and no mscale: cos and sin are scaled.
   ExpectRope(Parsed("gpt_oss-mxfp4").ropes.at(0), false, 1.3465735903f,
              {1.0f, 0.4747820554769007f, 0.22541800020287084f, 0.10702442147781144f,
@@ -355,7 +359,9 @@ TEST(ModelConfigTest, YarnStretchesTheSlowComponents) {
 TEST(ModelConfigTest, YarnAttentionFactors) {
   const auto scale = [](Json scaling) {
     scaling["type"] = "yarn";
-    return Accepted("deepseek_v3", {{"rope_scaling", std::move(scaling)}}).ropes.at(0).cos_sin_scale;
+    return Accepted("deepseek_v3", {{"rope_scaling", std::move(scaling)}})
+        .ropes.at(0)
+        .cos_sin_scale;
   };
   const auto m = [](double c) { return static_cast<float>(0.1 * c * std::log(40.0) + 1); };
   EXPECT_FLOAT_EQ(scale({{"factor", 40}}), m(1));
@@ -428,10 +434,9 @@ TEST(ModelConfigTest, LayersThatShareASelection) {
   EXPECT_THAT(Shared({{"indexer_types", {"full", "shared", "full", "shared"}}}),
               ElementsAre(false, true, false, true));
   // The published schedule: layers 0 to 2, then every fourth.
-  EXPECT_THAT(Shared({{"num_hidden_layers", 8},
-                      {"index_topk_freq", 4},
-                      {"index_skip_topk_offset", 3}}),
-              ElementsAre(false, false, false, true, true, true, false, true));
+  EXPECT_THAT(
+      Shared({{"num_hidden_layers", 8}, {"index_topk_freq", 4}, {"index_skip_topk_offset", 3}}),
+      ElementsAre(false, false, false, true, true, true, false, true));
 }
 
 TEST(ModelConfigTest, ReadsMiniMaxM2) {
@@ -556,10 +561,10 @@ TEST(ModelConfigTest, SlidingWindows) {
               ElementsAre(64, 64, 64, 64));
   EXPECT_THAT(windows("qwen2_moe", {{"sliding_window", 64}, {"use_sliding_window", true}}),
               ElementsAre(64, 0, 64));
-  EXPECT_THAT(windows("qwen2_moe", {{"sliding_window", 64},
-                                    {"use_sliding_window", true},
-                                    {"max_window_layers", 1}}),
-              ElementsAre(64, 0, 0));
+  EXPECT_THAT(
+      windows("qwen2_moe",
+              {{"sliding_window", 64}, {"use_sliding_window", true}, {"max_window_layers", 1}}),
+      ElementsAre(64, 0, 0));
   EXPECT_THAT(windows("qwen2_moe",
                       {{"sliding_window", 64},
                        {"use_sliding_window", true},

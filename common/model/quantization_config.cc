@@ -11,10 +11,10 @@
 namespace kt {
 namespace {
 
-constexpr size_t kEntryMax = 1024;        // bytes of an entry
-constexpr size_t kEntriesMax = 1 << 16;   // of a list
+constexpr size_t kEntryMax = 1024;         // bytes of an entry
+constexpr size_t kEntriesMax = 1 << 16;    // of a list
 constexpr int64_t kRegexMemory = 1 << 18;  // bytes of a compiled entry
-constexpr size_t kRegexesMax = 256;       // of a list
+constexpr size_t kRegexesMax = 256;        // of a list
 constexpr int kBlockMax = 1 << 16;
 constexpr int kGroupMax = 1 << 20;
 constexpr size_t kConfigGroupsMax = 64;
@@ -35,8 +35,8 @@ absl::StatusOr<std::shared_ptr<const re2::RE2>> Compile(std::string_view entry,
 }
 
 bool MatchesFromBeginning(const re2::RE2& regex, std::string_view text) {
-  return regex.Match(re2::StringPiece(text.data(), text.size()), 0, text.size(),
-                     RE2::ANCHOR_START, nullptr, 0);
+  return regex.Match(re2::StringPiece(text.data(), text.size()), 0, text.size(), RE2::ANCHOR_START,
+                     nullptr, 0);
 }
 
 // Whole dotted parts of `module`, in a row.
@@ -112,8 +112,9 @@ void ReadFp8(ConfigReader& r, QuantizationConfig& config) {
 // config_groups.<name>.weights of a group in `format`.
 void ReadGroupScheme(ConfigReader& r, const std::string& format, QuantizationRule& rule) {
   if (!r.Bool({"weights.symmetric"}, true)) {
-    r.Refuse("weights.symmetric false is not supported: zero points are not served; supported: "
-             "symmetric weights");
+    r.Refuse(
+        "weights.symmetric false is not supported: zero points are not served; supported: "
+        "symmetric weights");
   }
   if (r.Bool({"weights.dynamic"}, false)) {
     r.Refuse("weights.dynamic true is not supported; supported: false");
@@ -140,8 +141,9 @@ void ReadGroupScheme(ConfigReader& r, const std::string& format, QuantizationRul
   r.Only({"weights.strategy"}, {"channel", "block"});
   r.Int({"weights.num_bits"}, 8, 8);
   if (r.Has("input_activations") && !r.Bool({"input_activations.dynamic"}, false)) {
-    r.Refuse("input_activations.dynamic false is not supported: stored activation scales are not "
-             "served; supported: true");
+    r.Refuse(
+        "input_activations.dynamic false is not supported: stored activation scales are not "
+        "served; supported: true");
   }
   rule.scheme = WeightScheme::kFp8Channel;
   if (strategy == "block") ReadBlock(r, "weights.block_structure", rule);
@@ -256,9 +258,10 @@ absl::StatusOr<QuantizationConfig> ParseQuantizationConfig(const Json& object) {
   } else if (method == "mxfp4") {
     ReadMxfp4(r, config);
   } else {
-    r.Refuse("quant_method {} (format {}) is not served; supported: fp8, compressed-tensors, mxfp4 "
-             "and plain BF16: convert the checkpoint or take another release of the model",
-             r.Excerpt("quant_method"), r.Excerpt("format"));
+    r.Refuse(
+        "quant_method {} (format {}) is not served; supported: fp8, compressed-tensors, mxfp4 "
+        "and plain BF16: convert the checkpoint or take another release of the model",
+        r.Excerpt("quant_method"), r.Excerpt("format"));
   }
   KT_RETURN_IF_ERROR(r.status());
   return config;

@@ -54,8 +54,8 @@ struct QuantizationRule {
   int block_rows = 0, block_columns = 0;  // kFp8Block
   int bits = 0;                           // kPackedInt: 4 or 8
   int group = 0;                          // kPackedInt: columns of a scale; 0: the whole row
-  bool every_linear = false;           // targets every matrix that no other rule names
-  std::vector<ModulePattern> targets;  // modules it applies to by name
+  bool every_linear = false;              // targets every matrix that no other rule names
+  std::vector<ModulePattern> targets;     // modules it applies to by name
 };
 
 struct QuantizationConfig {

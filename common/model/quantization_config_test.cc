@@ -93,10 +93,8 @@ TEST(QuantizationConfigTest, ReadsMxfp4) {
 
 TEST(QuantizationConfigTest, GroupsHaveFormatsAndTargetsOfTheirOwn) {
   Json fp8 = {{"num_bits", 8}, {"type", "float"}, {"strategy", "channel"}};
-  Json block = {{"num_bits", 8},
-                {"type", "float"},
-                {"strategy", "block"},
-                {"block_structure", {128, 64}}};
+  Json block = {
+      {"num_bits", 8}, {"type", "float"}, {"strategy", "block"}, {"block_structure", {128, 64}}};
   QuantizationConfig c =
       ParseQuantizationConfig(
           Compressed({{"group_0", Group(Json::object())},
@@ -132,7 +130,8 @@ TEST(QuantizationConfigTest, PartsAreWholeDottedParts) {
 TEST(QuantizationConfigTest, HostilePatternsCostLittle) {
   ModulePattern pattern = ModulePattern::Whole("re:(a*)*(a*)*(a*)*b").value();
   EXPECT_FALSE(pattern.Matches(std::string(500, 'a')));
-  Json object = Compressed({{"g", Group(Json::object())}}, {{"ignore", {"re:(((((a{9}){9}){9}){9}){9})"}}});
+  Json object =
+      Compressed({{"g", Group(Json::object())}}, {{"ignore", {"re:(((((a{9}){9}){9}){9}){9})"}}});
   EXPECT_THAT(Refusal(object), HasSubstr("cannot be compiled as a regular expression"));
   object["ignore"] = {"re:(unclosed"};
   EXPECT_THAT(Refusal(object), HasSubstr("ignore: \"re:(unclosed\" cannot be compiled"));
@@ -150,12 +149,15 @@ TEST(QuantizationConfigTest, WhatIsNotServedIsRefusedByName) {
   const Case cases[] = {
       {Json(1), "must be a JSON object"},
       {Json::object(), "quant_method is missing"},
-      {{{"quant_method", "awq"}, {"bits", 4}}, "quant_method \"awq\" (format (absent)) is not served"},
+      {{{"quant_method", "awq"}, {"bits", 4}},
+       "quant_method \"awq\" (format (absent)) is not served"},
       {{{"quant_method", "gptq"}}, "quant_method \"gptq\""},
       {{{"quant_method", "fp8"}}, "weight_block_size must be two integers"},
       {{{"quant_method", "fp8"}, {"weight_block_size", {128}}}, "weight_block_size"},
       {{{"quant_method", "fp8"}, {"weight_block_size", {0, 128}}}, "weight_block_size"},
-      {{{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}, {"activation_scheme", "static"}},
+      {{{"quant_method", "fp8"},
+        {"weight_block_size", {128, 128}},
+        {"activation_scheme", "static"}},
        "activation_scheme \"static\" is not supported; supported: \"dynamic\""},
       {{{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}, {"fmt", "e5m2"}},
        "fmt \"e5m2\" is not supported; supported: \"e4m3\", \"float8_e4m3fn\""},
@@ -171,7 +173,8 @@ TEST(QuantizationConfigTest, WhatIsNotServedIsRefusedByName) {
       {Compressed({{"g", Group({{"dynamic", true}})}}), "weights.dynamic true"},
       {Compressed({{"g", Group({{"group_size", 33}})}}), "weights.group_size 33"},
       {Compressed({{"g", Group({{"group_size", nullptr}})}}), "weights.group_size is missing"},
-      {Compressed({{"g", Group(Json::object(), {{"targets", Json::array()}})}}), "targets is missing"},
+      {Compressed({{"g", Group(Json::object(), {{"targets", Json::array()}})}}),
+       "targets is missing"},
       {Compressed({{"g", Group(Json::object(), {{"input_activations", {{"num_bits", 8}}}})}}),
        "input_activations"},
       {Compressed({{"g", Group(Json::object(), {{"output_activations", {{"num_bits", 8}}}})}}),

@@ -55,8 +55,8 @@ TEST(CheckpointTest, MissingDirectoryAndEmptyDirectory) {
 }
 
 TEST(CheckpointTest, MissingShardIsNamed) {
-  std::string message = Bent().CheckSharded(
-      [](TestTensors&, TestTensors& second, Json&) { second.clear(); });
+  std::string message =
+      Bent().CheckSharded([](TestTensors&, TestTensors& second, Json&) { second.clear(); });
   EXPECT_THAT(message, AllOf(HasSubstr("index.json"), HasSubstr("b.safetensors: no such file")));
 }
 
@@ -73,10 +73,9 @@ TEST(CheckpointTest, IndexThatContradictsItsShardsIsRefused) {
 }
 
 TEST(CheckpointTest, TensorInTwoShardsIsRefused) {
-  std::string message =
-      Bent().CheckSharded([](TestTensors& first, TestTensors& second, Json&) {
-        second["lm_head.weight"] = first["lm_head.weight"];
-      });
+  std::string message = Bent().CheckSharded([](TestTensors& first, TestTensors& second, Json&) {
+    second["lm_head.weight"] = first["lm_head.weight"];
+  });
   EXPECT_THAT(message, AllOf(HasSubstr("b.safetensors: tensor \"lm_head.weight\" is in"),
                              HasSubstr("a.safetensors too")));
 }

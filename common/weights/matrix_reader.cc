@@ -153,12 +153,12 @@ const QuantizationRule* MatrixReader::Declared(const std::string& module, Fits f
 void MatrixReader::RefuseUndeclared(const TensorInfo& codes, std::string_view scheme) {
   std::vector<std::string> declared;
   for (const QuantizationRule& rule : quantization_.rules) declared.push_back(RuleName(rule));
-  faults_.Add("undeclared schemes",
-              fmt::format("{}: tensor {} is {}, stored as {}, but config.json {}", codes.file,
-                          Quoted(codes.name), DescribeTensor(codes.dtype, codes.shape), scheme,
-                          declared.empty() ? "has no quantization_config"
-                                           : fmt::format("declares only {}",
-                                                         fmt::join(declared, ", "))));
+  faults_.Add(
+      "undeclared schemes",
+      fmt::format("{}: tensor {} is {}, stored as {}, but config.json {}", codes.file,
+                  Quoted(codes.name), DescribeTensor(codes.dtype, codes.shape), scheme,
+                  declared.empty() ? "has no quantization_config"
+                                   : fmt::format("declares only {}", fmt::join(declared, ", "))));
 }
 
 void MatrixReader::RefuseMissing(const std::string& module, int n, int k) {
@@ -237,9 +237,9 @@ StoredMatrix MatrixReader::Fp8(const std::string& module, const TensorInfo& weig
   }
   const std::optional<ScaleType> type = ScaleTypeOf(scales->dtype);
   if (!fits) {
-    faults_.WrongShape(*scales, fmt::format("{} for the scales of {}",
-                                            DescribeTensor(DType::kF32, expected),
-                                            RuleName(*rule)));
+    faults_.WrongShape(*scales,
+                       fmt::format("{} for the scales of {}", DescribeTensor(DType::kF32, expected),
+                                   RuleName(*rule)));
   } else if (!type) {
     faults_.WrongDType(*scales, "F32, BF16, F16 or F8_E8M0");
   } else {
@@ -273,9 +273,9 @@ bool MatrixReader::CheckWeightShape(const std::string& module, int n, int k) {
     }
   }
   if (stored[0] != n || stored[1] != k) {
-    faults_.Add("wrong shapes", fmt::format("{}: tensor {} says [{}, {}], expected [{}, {}]",
-                                            tensor->file, Quoted(tensor->name), stored[0],
-                                            stored[1], n, k));
+    faults_.Add("wrong shapes",
+                fmt::format("{}: tensor {} says [{}, {}], expected [{}, {}]", tensor->file,
+                            Quoted(tensor->name), stored[0], stored[1], n, k));
     return false;
   }
   return true;
@@ -308,19 +308,19 @@ StoredMatrix MatrixReader::PackedInt(const std::string& module, const TensorInfo
     return {};
   }
   if (!bits_fit(*rule)) {
-    faults_.WrongShape(packed, fmt::format("{} for {} of {} columns",
-                                           DescribeTensor(packed.dtype,
-                                                          PackedShape(rule->bits, packed.dtype, n,
-                                                                      k)),
-                                           RuleName(*rule), k));
+    faults_.WrongShape(
+        packed,
+        fmt::format("{} for {} of {} columns",
+                    DescribeTensor(packed.dtype, PackedShape(rule->bits, packed.dtype, n, k)),
+                    RuleName(*rule), k));
     return {};
   }
   if (scales == nullptr || !shape_fits) return {};
   const std::optional<ScaleType> type = ScaleTypeOf(scales->dtype);
   if (!scales_fit) {
-    faults_.WrongShape(*scales, fmt::format("{} for the scales of {}",
-                                            DescribeTensor(scales->dtype, expected),
-                                            RuleName(*rule)));
+    faults_.WrongShape(
+        *scales, fmt::format("{} for the scales of {}", DescribeTensor(scales->dtype, expected),
+                             RuleName(*rule)));
   } else if (!type) {
     faults_.WrongDType(*scales, "BF16, F16 or F32");
   } else {

@@ -63,7 +63,9 @@ class ModelResolver {
     return fmt::format("{}{}", family_.prefix, name);
   }
   std::string LayerPrefix(size_t l) const { return Body(Numbered(names_.layer, l)); }
-  std::string HeadModule() const { return fmt::format("{}{}", family_.head_prefix, names_.lm_head); }
+  std::string HeadModule() const {
+    return fmt::format("{}{}", family_.head_prefix, names_.lm_head);
+  }
 
   void ResolveEnds(StoredModel& model) {
     model.embedding = reader_.PlainMatrix(Body(names_.embedding), config_.vocab, config_.hidden);
@@ -111,8 +113,8 @@ class ModelResolver {
         break;
     }
     if (!lc.moe.has_value()) {
-      layer.ffn = scope.Ffn({names_.gate, names_.up, names_.down}, config_.hidden,
-                            lc.dense_intermediate);
+      layer.ffn =
+          scope.Ffn({names_.gate, names_.up, names_.down}, config_.hidden, lc.dense_intermediate);
       return;
     }
     const MoeConfig& moe = config_.moes[static_cast<size_t>(*lc.moe)];
@@ -228,8 +230,8 @@ class ModelResolver {
     const std::string down_name = prefix + std::string(names_.fused_down);
     const auto gate_up =
         reader_.FusedMatrices(gate_up_name, moe.num_experts, rows, moe.width, interleaved);
-    const auto down = reader_.FusedMatrices(down_name, moe.num_experts, moe.width,
-                                            moe.intermediate, interleaved);
+    const auto down =
+        reader_.FusedMatrices(down_name, moe.num_experts, moe.width, moe.intermediate, interleaved);
     StoredVector gate_up_bias, down_bias;
     if (moe.expert_bias) {
       gate_up_bias = reader_.Vector(gate_up_name + "_bias", {moe.num_experts, rows});
@@ -281,9 +283,8 @@ class ModelResolver {
   void RefuseUnexpected() {
     for (const auto& [name, tensor] : checkpoint_.tensors()) {
       if (reader_.Used(tensor) || IsSkipped(name)) continue;
-      reader_.faults().Add("unexpected",
-                           fmt::format("{}: tensor {} is not expected{}", tensor.file,
-                                       Quoted(name), Explain(name)));
+      reader_.faults().Add("unexpected", fmt::format("{}: tensor {} is not expected{}", tensor.file,
+                                                     Quoted(name), Explain(name)));
     }
   }
 

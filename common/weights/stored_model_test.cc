@@ -182,8 +182,8 @@ TEST(StoredModelTest, PlainValues) {
   EXPECT_EQ(Values(l.correction_bias)[3],
             Number(o.Tensor("model.layers.1.mlp.gate.e_score_correction_bias"), 3));
   EXPECT_EQ(l.router.n, 16 * 112);
-  EXPECT_EQ(Values(l.router)[16 * 112 - 1], Number(o.Tensor("model.layers.1.mlp.gate.weight"),
-                                                   16 * 112 - 1));
+  EXPECT_EQ(Values(l.router)[16 * 112 - 1],
+            Number(o.Tensor("model.layers.1.mlp.gate.weight"), 16 * 112 - 1));
   EXPECT_EQ(l.k_bias.n, 64);
 }
 
@@ -223,9 +223,8 @@ TEST(StoredModelTest, Fp8ChannelValues) {
   const std::string module = "model.layers.2.mlp.experts.5.down_proj";
   const TensorInfo& w = o.Tensor(module + ".weight");
   const TensorInfo& s = o.Tensor(module + ".weight_scale");
-  ExpectValues(o.model.layers[2].experts[5].ffn.down, 160, 72, [&](int r, int c) {
-    return Number(w, int64_t{r} * 72 + c) * Number(s, r);
-  });
+  ExpectValues(o.model.layers[2].experts[5].ffn.down, 160, 72,
+               [&](int r, int c) { return Number(w, int64_t{r} * 72 + c) * Number(s, r); });
 }
 
 TEST(StoredModelTest, PackedValues) {
@@ -288,7 +287,8 @@ TEST(StoredModelTest, LayersThatShareASelectionHaveNoIndexer) {
   EXPECT_FALSE(o.model.layers[2].index_q);
   BentCheckpoint bent(kFixtures + "/glm_moe_dsa");
   bent.config["index_topk_freq"] = 1;
-  EXPECT_THAT(bent.Check(), HasSubstr("\"model.layers.2.self_attn.indexer.k_norm.bias\" (BF16 [32]) is missing"));
+  EXPECT_THAT(bent.Check(),
+              HasSubstr("\"model.layers.2.self_attn.indexer.k_norm.bias\" (BF16 [32]) is missing"));
 }
 
 // ---- Checkpoints made here. ----
@@ -299,70 +299,67 @@ TestTensor Tensor(DType dtype, std::vector<int64_t> shape, char fill = 0) {
   return {dtype, std::move(shape), std::string(static_cast<size_t>(n), fill)};
 }
 
-BentCheckpoint Synthetic(const std::string& family,
-                         const std::map<std::string, std::vector<int64_t>>& ends,
-                         const std::map<std::string, std::vector<int64_t>>& layer,
-                         const std::map<std::string, std::vector<int64_t>>& expert) {
-  BentCheckpoint bent(TestTensors(), ReadJsonFile(kConfigs + "/" + family + ".json").value());
-  for (const auto& [name, shape] : ends) bent.tensors[name] = Tensor(DType::kBF16, shape);
-  const int experts = ParseModelConfig(bent.config, Json::object()).value().moes.at(0).num_experts;
-  for (int l = 0; l < bent.config["num_hidden_layers"].get<int>(); ++l) {
+using Shapes = std::map<std::string, std::vector<int64_t>>;
+
+// Zeros under these names; those of a layer and of an expert again for each.
+BentCheckpoint Synthetic(const std::string& family, const Shapes& ends, const Shapes& layer,
+                         const Shapes& expert) {
+  Json config = ReadJsonFile(kConfigs + "/" + family + ".json").value();
+  TestTensors tensors;
+  for (const auto& [name, shape] : ends) tensors[name] = Tensor(DType::kBF16, shape);
+  const ModelConfig model = ParseModelConfig(config, Json::object()).value();
+  for (size_t l = 0; l < model.layers.size(); ++l) {
     const std::string prefix = fmt::format("model.layers.{}.", l);
-    for (const auto& [name, shape] : layer) {
-      bent.tensors[prefix + name] = Tensor(DType::kBF16, shape);
-    }
-    for (int e = 0; e < experts; ++e) {
+    for (const auto& [name, shape] : layer) tensors[prefix + name] = Tensor(DType::kBF16, shape);
+    for (int e = 0; e < model.moes.at(0).num_experts; ++e) {
       for (const auto& [name, shape] : expert) {
-        bent.tensors[prefix + fmt::format(fmt::runtime(name), e)] = Tensor(DType::kBF16, shape);
+        tensors[prefix + fmt::format(fmt::runtime(name), e)] = Tensor(DType::kBF16, shape);
       }
     }
   }
-  return bent;
+  return BentCheckpoint(std::move(tensors), std::move(config));
 }
 
-const std::map<std::string, std::vector<int64_t>> kEnds128 = {
-    {"model.embed_tokens.weight", {512, 128}},
-    {"lm_head.weight", {512, 128}},
-    {"model.norm.weight", {128}}};
+const Shapes kEnds128 = {{"model.embed_tokens.weight", {512, 128}},
+                         {"lm_head.weight", {512, 128}},
+                         {"model.norm.weight", {128}}};
 
 TEST(StoredModelTest, MixtralFits) {
-  BentCheckpoint bent =
-      Synthetic("mixtral", kEnds128,
-                {{"input_layernorm.weight", {128}},
-                 {"post_attention_layernorm.weight", {128}},
-                 {"self_attn.q_proj.weight", {128, 128}},
-                 {"self_attn.k_proj.weight", {64, 128}},
-                 {"self_attn.v_proj.weight", {64, 128}},
-                 {"self_attn.o_proj.weight", {128, 128}},
-                 {"block_sparse_moe.gate.weight", {8, 128}}},
-                {{"block_sparse_moe.experts.{}.w1.weight", {48, 128}},
-                 {"block_sparse_moe.experts.{}.w2.weight", {128, 48}},
-                 {"block_sparse_moe.experts.{}.w3.weight", {48, 128}}});
+  BentCheckpoint bent = Synthetic("mixtral", kEnds128,
+                                  {{"input_layernorm.weight", {128}},
+                                   {"post_attention_layernorm.weight", {128}},
+                                   {"self_attn.q_proj.weight", {128, 128}},
+                                   {"self_attn.k_proj.weight", {64, 128}},
+                                   {"self_attn.v_proj.weight", {64, 128}},
+                                   {"self_attn.o_proj.weight", {128, 128}},
+                                   {"block_sparse_moe.gate.weight", {8, 128}}},
+                                  {{"block_sparse_moe.experts.{}.w1.weight", {48, 128}},
+                                   {"block_sparse_moe.experts.{}.w2.weight", {128, 48}},
+                                   {"block_sparse_moe.experts.{}.w3.weight", {48, 128}}});
   EXPECT_EQ(bent.Check(), "fits");
   bent.tensors.erase("model.layers.3.block_sparse_moe.experts.7.w3.weight");
   EXPECT_THAT(bent.Check(), HasSubstr("experts.7.w3.weight\" (BF16 [48, 128]) is missing"));
 }
 
 TEST(StoredModelTest, Qwen2MoeFits) {
-  BentCheckpoint bent =
-      Synthetic("qwen2_moe", kEnds128,
-                {{"input_layernorm.weight", {128}},
-                 {"post_attention_layernorm.weight", {128}},
-                 {"self_attn.q_proj.weight", {128, 128}},
-                 {"self_attn.k_proj.weight", {128, 128}},
-                 {"self_attn.v_proj.weight", {128, 128}},
-                 {"self_attn.q_proj.bias", {128}},
-                 {"self_attn.k_proj.bias", {128}},
-                 {"self_attn.v_proj.bias", {128}},
-                 {"self_attn.o_proj.weight", {128, 128}},
-                 {"mlp.gate.weight", {16, 128}},
-                 {"mlp.shared_expert.gate_proj.weight", {80, 128}},
-                 {"mlp.shared_expert.up_proj.weight", {80, 128}},
-                 {"mlp.shared_expert.down_proj.weight", {128, 80}},
-                 {"mlp.shared_expert_gate.weight", {1, 128}}},
-                {{"mlp.experts.{}.gate_proj.weight", {32, 128}},
-                 {"mlp.experts.{}.up_proj.weight", {32, 128}},
-                 {"mlp.experts.{}.down_proj.weight", {128, 32}}});
+  BentCheckpoint bent = Synthetic("qwen2_moe", kEnds128,
+                                  {{"input_layernorm.weight", {128}},
+                                   {"post_attention_layernorm.weight", {128}},
+                                   {"self_attn.q_proj.weight", {128, 128}},
+                                   {"self_attn.k_proj.weight", {128, 128}},
+                                   {"self_attn.v_proj.weight", {128, 128}},
+                                   {"self_attn.q_proj.bias", {128}},
+                                   {"self_attn.k_proj.bias", {128}},
+                                   {"self_attn.v_proj.bias", {128}},
+                                   {"self_attn.o_proj.weight", {128, 128}},
+                                   {"mlp.gate.weight", {16, 128}},
+                                   {"mlp.shared_expert.gate_proj.weight", {80, 128}},
+                                   {"mlp.shared_expert.up_proj.weight", {80, 128}},
+                                   {"mlp.shared_expert.down_proj.weight", {128, 80}},
+                                   {"mlp.shared_expert_gate.weight", {1, 128}}},
+                                  {{"mlp.experts.{}.gate_proj.weight", {32, 128}},
+                                   {"mlp.experts.{}.up_proj.weight", {32, 128}},
+                                   {"mlp.experts.{}.down_proj.weight", {128, 32}}});
   EXPECT_EQ(bent.Check(), "fits");
   bent.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = Tensor(DType::kF32, {16});
   EXPECT_EQ(bent.Check(), "fits") << "old checkpoints carry what follows from config.json";
@@ -370,26 +367,25 @@ TEST(StoredModelTest, Qwen2MoeFits) {
 
 // A BF16 gpt-oss keeps its fused experts transposed.
 TEST(StoredModelTest, TransposedFusedExpertsFit) {
-  BentCheckpoint bent =
-      Synthetic("gpt_oss-mxfp4", kEnds128,
-                {{"input_layernorm.weight", {128}},
-                 {"post_attention_layernorm.weight", {128}},
-                 {"self_attn.q_proj.weight", {192, 128}},
-                 {"self_attn.k_proj.weight", {64, 128}},
-                 {"self_attn.v_proj.weight", {64, 128}},
-                 {"self_attn.o_proj.weight", {128, 192}},
-                 {"self_attn.q_proj.bias", {192}},
-                 {"self_attn.k_proj.bias", {64}},
-                 {"self_attn.v_proj.bias", {64}},
-                 {"self_attn.o_proj.bias", {128}},
-                 {"self_attn.sinks", {6}},
-                 {"mlp.router.weight", {16, 128}},
-                 {"mlp.router.bias", {16}},
-                 {"mlp.experts.gate_up_proj", {16, 128, 128}},
-                 {"mlp.experts.gate_up_proj_bias", {16, 128}},
-                 {"mlp.experts.down_proj", {16, 64, 128}},
-                 {"mlp.experts.down_proj_bias", {16, 128}}},
-                {});
+  BentCheckpoint bent = Synthetic("gpt_oss-mxfp4", kEnds128,
+                                  {{"input_layernorm.weight", {128}},
+                                   {"post_attention_layernorm.weight", {128}},
+                                   {"self_attn.q_proj.weight", {192, 128}},
+                                   {"self_attn.k_proj.weight", {64, 128}},
+                                   {"self_attn.v_proj.weight", {64, 128}},
+                                   {"self_attn.o_proj.weight", {128, 192}},
+                                   {"self_attn.q_proj.bias", {192}},
+                                   {"self_attn.k_proj.bias", {64}},
+                                   {"self_attn.v_proj.bias", {64}},
+                                   {"self_attn.o_proj.bias", {128}},
+                                   {"self_attn.sinks", {6}},
+                                   {"mlp.router.weight", {16, 128}},
+                                   {"mlp.router.bias", {16}},
+                                   {"mlp.experts.gate_up_proj", {16, 128, 128}},
+                                   {"mlp.experts.gate_up_proj_bias", {16, 128}},
+                                   {"mlp.experts.down_proj", {16, 64, 128}},
+                                   {"mlp.experts.down_proj_bias", {16, 128}}},
+                                  {});
   bent.config.erase("quantization_config");
   TestTensor& gate_up = bent.tensors["model.layers.1.mlp.experts.gate_up_proj"];
   for (size_t i = 0; i < gate_up.data.size(); i += 2) {
@@ -409,7 +405,8 @@ TEST(StoredModelTest, TransposedFusedExpertsFit) {
 
   bent.config["quantization_config"] = {{"quant_method", "mxfp4"}};
   bent.tensors.erase("model.layers.1.mlp.experts.down_proj");
-  EXPECT_THAT(bent.Check(), HasSubstr("experts.down_proj_blocks\" (U8 [16, 128, 2, 16]) is missing"));
+  EXPECT_THAT(bent.Check(),
+              HasSubstr("experts.down_proj_blocks\" (U8 [16, 128, 2, 16]) is missing"));
 }
 
 const Json kFp8Config = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
@@ -445,9 +442,10 @@ void MakeInt4(TestTensors& tensors, const std::string& module) {
 TEST(StoredModelTest, QuantisedMatricesNeedADeclaration) {
   BentCheckpoint bent = Bent();
   MakeFp8(bent.tensors, kExpert + "up_proj");
-  EXPECT_THAT(bent.Check(),
-              HasSubstr("up_proj.weight\" is F8_E4M3 [32, 128], stored as FP8 with block scales, but "
-                        "config.json has no quantization_config"));
+  EXPECT_THAT(
+      bent.Check(),
+      HasSubstr("up_proj.weight\" is F8_E4M3 [32, 128], stored as FP8 with block scales, but "
+                "config.json has no quantization_config"));
   bent.config["quantization_config"] = kInt4Config;
   EXPECT_THAT(bent.Check(), HasSubstr("but config.json declares only INT4 group 32"));
   bent.config["quantization_config"] = kFp8Config;
@@ -455,8 +453,9 @@ TEST(StoredModelTest, QuantisedMatricesNeedADeclaration) {
   bent.config["quantization_config"]["modules_to_not_convert"] = {"experts"};
   EXPECT_EQ(bent.Check(), "fits") << "the tensors are trusted, not the list";
   MakeInt4(bent.tensors, kExpert + "down_proj");
-  EXPECT_THAT(bent.Check(), HasSubstr("stored as packed integers, but config.json declares only FP8 "
-                                      "block 128x128"));
+  EXPECT_THAT(bent.Check(),
+              HasSubstr("stored as packed integers, but config.json declares only FP8 "
+                        "block 128x128"));
 }
 
 TEST(StoredModelTest, ScalesHaveToFit) {
@@ -465,7 +464,8 @@ TEST(StoredModelTest, ScalesHaveToFit) {
   MakeFp8(bent.tensors, kExpert + "up_proj");
   const std::string name = kExpert + "up_proj.weight_scale_inv";
   bent.tensors[name] = Tensor(DType::kF32, {1, 2});
-  EXPECT_THAT(bent.Check(), HasSubstr("tensor \"" + name + "\" is F32 [1, 2], expected F32 [1, 1] "
+  EXPECT_THAT(bent.Check(), HasSubstr("tensor \"" + name +
+                                      "\" is F32 [1, 2], expected F32 [1, 1] "
                                       "for the scales of FP8 block 128x128"));
   bent.tensors[name] = Tensor(DType::kI8, {1, 1});
   EXPECT_THAT(bent.Check(), HasSubstr("weight_scale_inv\" is I8, which no engine serves there"));
@@ -540,16 +540,16 @@ TEST(StoredModelTest, WhatOtherFormatsCarryIsExplained) {
 
 TEST(StoredModelTest, ExpertsAloneNeedNothingElse) {
   BentCheckpoint bent = Bent();
-  std::erase_if(bent.tensors, [](const auto& item) {
-    return item.first.find(".experts.") == std::string::npos;
-  });
+  std::erase_if(bent.tensors,
+                [](const auto& item) { return item.first.find(".experts.") == std::string::npos; });
   EXPECT_EQ(bent.Check(StoredParts::kExperts), "fits");
   EXPECT_THAT(bent.Check(), HasSubstr("is missing"));
   bent.tensors["stranger"] = Tensor(DType::kU8, {1});
   EXPECT_THAT(bent.Check(StoredParts::kExperts), HasSubstr("\"stranger\" is not expected"));
   bent.tensors.erase("stranger");
   bent.tensors.erase(kExpert + "up_proj.weight");
-  EXPECT_THAT(bent.Check(StoredParts::kExperts), HasSubstr("up_proj.weight\" (BF16 [32, 128]) is missing"));
+  EXPECT_THAT(bent.Check(StoredParts::kExperts),
+              HasSubstr("up_proj.weight\" (BF16 [32, 128]) is missing"));
 }
 
 TEST(StoredModelTest, ALayerOfOneExpertIsValid) {

@@ -62,17 +62,20 @@ class TestDir {
  public:
   TestDir()
       : path_(std::filesystem::path(::testing::TempDir()) /
-              fmt::format("kt_checkpoint_{}", getpid())) {
+              fmt::format("kt_checkpoint_{}_{}", getpid(), made_++)) {
     std::filesystem::remove_all(path_);
     std::filesystem::create_directories(path_);
   }
   ~TestDir() { std::filesystem::remove_all(path_); }
+  TestDir(const TestDir&) = delete;
+  TestDir& operator=(const TestDir&) = delete;
   std::string path() const { return path_.string(); }
   void Write(const std::string& name, const std::string& bytes) const {
     std::ofstream(path_ / name, std::ios::binary) << bytes;
   }
 
  private:
+  static inline int made_ = 0;
   std::filesystem::path path_;
 };
 

@@ -10,9 +10,8 @@
 namespace kt {
 namespace {
 
-constexpr std::string_view kServedMethods[] = {"BF16", "FP8", "FP8_PERCHANNEL", "RAWINT4",
-                                               "MXFP4"};
-constexpr std::string_view kOtherMethods[] = {"AMXINT4",  "AMXINT8",  "MOE_INT4",  "MOE_INT8",
+constexpr std::string_view kServedMethods[] = {"BF16", "FP8", "FP8_PERCHANNEL", "RAWINT4", "MXFP4"};
+constexpr std::string_view kOtherMethods[] = {"AMXINT4",   "AMXINT8",   "MOE_INT4", "MOE_INT8",
                                               "GPTQ_INT4", "LLAMAFILE", "MXFP8"};
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -57,12 +56,9 @@ LayerSummary SummarizeLayer(const StoredLayer& l) {
   Part attention, ffn, experts;
   attention.Add({&l.q, &l.k, &l.v, &l.o, &l.q_a, &l.q_b, &l.kv_a, &l.kv_b, &l.index_q, &l.index_k,
                  &l.index_weights, &l.delta_qkv, &l.delta_z, &l.delta_b, &l.delta_a});
-  attention.Add({&l.input_norm,   &l.post_attention_norm, &l.o_bias,
-                 &l.q_bias,       &l.k_bias,              &l.v_bias,
-                 &l.q_norm,       &l.k_norm,              &l.sinks,
-                 &l.q_a_bias,     &l.kv_a_bias,           &l.q_a_norm,
-                 &l.kv_a_norm,    &l.index_k_norm,        &l.index_k_norm_bias,
-                 &l.conv,         &l.a_log,               &l.dt_bias,
+  attention.Add({&l.input_norm, &l.post_attention_norm, &l.o_bias, &l.q_bias, &l.k_bias, &l.v_bias,
+                 &l.q_norm, &l.k_norm, &l.sinks, &l.q_a_bias, &l.kv_a_bias, &l.q_a_norm,
+                 &l.kv_a_norm, &l.index_k_norm, &l.index_k_norm_bias, &l.conv, &l.a_log, &l.dt_bias,
                  &l.gated_norm});
   AddFfn(ffn, l.ffn);
   ffn.Add({&l.router, &l.router_bias, &l.correction_bias, &l.shared_gate});
@@ -101,9 +97,8 @@ std::string PrecisionName(const MatrixView& view) {
     case WeightCode::kF32:
       return "F32";
     case WeightCode::kFp8E4m3:
-      return PerChannel(view)
-                 ? "FP8 per channel"
-                 : fmt::format("FP8 block {}x{}", view.block_rows, view.block_columns);
+      return PerChannel(view) ? "FP8 per channel"
+                              : fmt::format("FP8 block {}x{}", view.block_rows, view.block_columns);
     case WeightCode::kInt8:
       return GroupName("INT8", view);
     case WeightCode::kInt4:
@@ -117,8 +112,7 @@ std::string PrecisionName(const MatrixView& view) {
 int64_t StoredBytes(const MatrixView& v) {
   const int64_t codes = v.n * CeilDiv(int64_t{v.k} * CodeBits(v.code), 8);
   if (v.scale == ScaleType::kNone) return codes;
-  return codes +
-         CeilDiv(v.n, v.block_rows) * CeilDiv(v.k, v.block_columns) * ScaleBytes(v.scale);
+  return codes + CeilDiv(v.n, v.block_rows) * CeilDiv(v.k, v.block_columns) * ScaleBytes(v.scale);
 }
 
 int64_t StoredBytes(const StoredVector& v) {
@@ -179,8 +173,8 @@ absl::Status CheckKtMethod(std::string_view asked, std::string_view found) {
   if (std::find(std::begin(kOtherMethods), std::end(kOtherMethods), method) !=
       std::end(kOtherMethods)) {
     return InvalidArgument(
-        "kt-method {} is not served; supported: {}. This checkpoint's routed experts are {}", method,
-        fmt::join(kServedMethods, ", "), found);
+        "kt-method {} is not served; supported: {}. This checkpoint's routed experts are {}",
+        method, fmt::join(kServedMethods, ", "), found);
   }
   if (std::find(std::begin(kServedMethods), std::end(kServedMethods), method) ==
       std::end(kServedMethods)) {

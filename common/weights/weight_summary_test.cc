@@ -82,9 +82,8 @@ TEST(WeightSummaryTest, MethodsOfMixedCheckpoints) {
   EXPECT_EQ(KtMethodOf(ModelOf({WeightCode::kBf16, WeightCode::kInt8, WeightCode::kF16})).value(),
             "RAWINT4");
   EXPECT_EQ(KtMethodOf(ModelOf({WeightCode::kInt4, WeightCode::kInt8})).value(), "RAWINT4");
-  EXPECT_THAT(
-      Message(KtMethodOf(ModelOf({WeightCode::kInt4, WeightCode::kFp4E2m1})).status()),
-      HasSubstr("RAWINT4 in layer 0, MXFP4 in layer 1"));
+  EXPECT_THAT(Message(KtMethodOf(ModelOf({WeightCode::kInt4, WeightCode::kFp4E2m1})).status()),
+              HasSubstr("RAWINT4 in layer 0, MXFP4 in layer 1"));
   EXPECT_TRUE(absl::IsFailedPrecondition(KtMethodOf(ModelOf({})).status()));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/model/family.h"
 #include "common/model/families/parts.h"
+#include "common/model/family.h"
 
 namespace kt {
 namespace {

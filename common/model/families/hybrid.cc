@@ -42,8 +42,8 @@ void ReadQwenHybrid(ConfigReader& r, ModelConfig& c, bool grouped_projections) {
   const int interval = r.Int({"full_attention_interval"}, 1, kLayersMax, 4);
   std::vector<int> attention;
   for (int l = 0; l < layers; ++l) {
-    const bool full = types.empty() ? (l + 1) % interval == 0
-                                    : types[static_cast<size_t>(l)] == "full_attention";
+    const bool full =
+        types.empty() ? (l + 1) % interval == 0 : types[static_cast<size_t>(l)] == "full_attention";
     attention.push_back(full ? 0 : 1);
   }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Families with multi-head latent attention: DeepSeek-V3 and what is built like it.
+#include <algorithm>
 #include <cmath>
 
 #include "common/model/families/parts.h"
@@ -55,8 +56,7 @@ IndexerConfig ReadIndexer(ConfigReader& r, ModelConfig& c, const AttentionConfig
   return indexer;
 }
 
-void AppendMlaLayers(ConfigReader& r, ModelConfig& c, const AttentionConfig& a,
-                     int default_dense) {
+void AppendMlaLayers(ConfigReader& r, ModelConfig& c, const AttentionConfig& a, int default_dense) {
   const int layers = ReadLayerCount(r);
   ReadLayerTypes(r, layers, {"full_attention", "deepseek_sparse_attention", "indexed_attention"});
   c.attentions = {a};
@@ -84,17 +84,19 @@ std::vector<bool> SharedSelections(ConfigReader& r, int layers) {
   std::string pattern;
   if (r.Has("index_topk_pattern")) pattern = r.String({"index_topk_pattern"});
   if (pattern.find_first_not_of("FS") != std::string::npos) {
-    r.Refuse("index_topk_pattern {} is not supported; supported: a letter for each layer, F (full) "
-             "or S (shared)",
-             r.Excerpt("index_topk_pattern"));
+    r.Refuse(
+        "index_topk_pattern {} is not supported; supported: a letter for each layer, F (full) "
+        "or S (shared)",
+        r.Excerpt("index_topk_pattern"));
   }
   listed("index_topk_pattern", pattern.size(), [&](size_t l) { return pattern[l] == 'S'; });
   r.Only({"indexer_types"}, {"full", "shared"});
   const std::vector<std::string> types = r.Strings({"indexer_types"});
   listed("indexer_types", types.size(), [&](size_t l) { return types[l] == "shared"; });
   if (shared[0]) {
-    r.Refuse("layer 0 shares the selection of a layer before it, and there is none; mend "
-             "indexer_types, index_topk_pattern or index_skip_topk_offset");
+    r.Refuse(
+        "layer 0 shares the selection of a layer before it, and there is none; mend "
+        "indexer_types, index_topk_pattern or index_skip_topk_offset");
   }
   return shared;
 }

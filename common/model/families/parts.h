@@ -47,8 +47,7 @@ AttentionConfig ReadGqa(ConfigReader& r, const ModelConfig& c,
                         std::optional<int> default_head_dim = std::nullopt);
 
 // One entry a layer, each in `known`; absent: empty.
-std::vector<std::string> ReadLayerTypes(ConfigReader& r, int layers,
-                                        ConfigReader::Spellings known);
+std::vector<std::string> ReadLayerTypes(ConfigReader& r, int layers, ConfigReader::Spellings known);
 
 // c.attentions = {full, windowed} and the layers' choice between them: by layer_types, else by
 // `windowed_by_default`. Without a window every layer is full.
@@ -67,8 +66,7 @@ struct GroupedMoeDefaults {
   int topk_group = 1;
   double routed_scaling_factor = 1;
 };
-MoeConfig ReadGroupedMoe(ConfigReader& r, const ModelConfig& c,
-                         const GroupedMoeDefaults& defaults);
+MoeConfig ReadGroupedMoe(ConfigReader& r, const ModelConfig& c, const GroupedMoeDefaults& defaults);
 
 // Which layers have experts. Qwen: decoder_sparse_step and mlp_only_layers; DeepSeek and GLM:
 // mlp_layer_types, or first_k_dense_replace and moe_layer_freq.

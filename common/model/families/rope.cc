@@ -93,10 +93,9 @@ void ScaleYarn(ConfigReader& r, const ModelConfig& c, RopeConfig& rope,
 }
 
 int ReadRotaryDim(ConfigReader& r, int head_dim, double default_partial) {
-  const double partial =
-      r.Number({"partial_rotary_factor", "rope_parameters.partial_rotary_factor",
-                "rope_scaling.partial_rotary_factor"},
-               0, 1, default_partial);
+  const double partial = r.Number({"partial_rotary_factor", "rope_parameters.partial_rotary_factor",
+                                   "rope_scaling.partial_rotary_factor"},
+                                  0, 1, default_partial);
   const int by_factor = static_cast<int>(head_dim * partial);
   const int rotary_dim = r.Int({"rotary_dim"}, 2, head_dim < 2 ? 2 : head_dim, by_factor);
   const bool both = r.Has("partial_rotary_factor") && r.Has("rotary_dim");
@@ -139,9 +138,10 @@ RopeConfig ReadRope(ConfigReader& r, const ModelConfig& c, int head_dim,
   } else if (type == "yarn") {
     ScaleYarn(r, c, rope, inv_freq);
   } else if (type != "default") {
-    r.Refuse("rope scaling of type \"{}\" is not supported; supported: default, linear, llama3, "
-             "yarn",
-             type);
+    r.Refuse(
+        "rope scaling of type \"{}\" is not supported; supported: default, linear, llama3, "
+        "yarn",
+        type);
   } else if (HasRopeField(r, "factor") && r.Number(KT_ROPE_FIELD("factor"), -1e30, 1e30) != 1) {
     r.Refuse(
         "rope scaling has a factor but no rope_type; name one of linear, llama3, yarn, or remove "
