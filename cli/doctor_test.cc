@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "common/base/json.h"
 #include "common/base/status.h"
@@ -155,19 +156,22 @@ TEST_F(DoctorTest, AMissingModelFails) {
 }
 
 TEST_F(DoctorTest, PredictsAModelsMemoryAndRefusesUnservedQuantisation) {
-  const std::string fixtures = KT_SOURCE_DIR "/../shared/fixtures";
-  if (!std::filesystem::exists(fixtures + "/qwen3_moe-fp8"))
-    GTEST_SKIP() << "no fixtures beside the source folder";
-  options_.model_dir = fixtures + "/qwen3_moe";
+  const std::string model = KT_SOURCE_DIR "/tests/data/models/qwen3_moe";
+  options_.model_dir = model;
   auto findings = Run(Machine("one_node"));
   EXPECT_EQ(Get(findings, "weights").level, Level::kOk);
   EXPECT_THAT(Get(findings, "model memory").value, HasSubstr("32.0 GiB available"));
   root_.Write("/proc/meminfo", "MemTotal: 64 kB\nMemAvailable: 8 kB\n");
   EXPECT_EQ(Get(Run(Machine("one_node")), "model memory").level, Level::kFail);
-  options_.model_dir = fixtures + "/qwen3_moe-fp8";
+
+  std::ifstream file(model + "/config.json");
+  Json config = Json::parse(file);
+  config["quantization_config"] = {{"quant_method", "awq"}, {"bits", 4}};
+  root_.Write("/model/config.json", config.dump());
+  options_.model_dir = root_.path() + "/model";
   findings = Run(Machine("one_node"));
   EXPECT_EQ(Get(findings, "model").level, Level::kFail);
-  EXPECT_THAT(Get(findings, "model").value, HasSubstr("quant"));
+  EXPECT_THAT(Get(findings, "model").value, HasSubstr("awq"));
 }
 
 TEST(DoctorFormatTest, TableHidesDetailsAndCountsLevels) {

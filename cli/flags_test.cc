@@ -110,7 +110,7 @@ TEST(FlagsTest, AllThatIsNotBuiltYetIsNamedInOneSentence) {
       "m --tp 8 --kt-method FP8 --tool-call-parser glm47 --kt-gpu-prefill-token-threshold 1024"));
   EXPECT_EQ(options.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(Message(options.status()),
-            "not built yet: --kt-method FP8 (supported: BF16), --kt-gpu-prefill-token-threshold "
+            "not built yet: --kt-gpu-prefill-token-threshold "
             "1024 (layerwise prefill; 0 is off), "
             "--tensor-parallel-size 8 (more than one rank), --tool-call-parser glm47 (parsing of "
             "tool calls); leave them out");

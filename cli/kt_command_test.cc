@@ -29,12 +29,6 @@ using ::testing::Not;
 constexpr std::chrono::seconds kPatience{20};  // an upper bound for failures, not a wait
 
 // What a qwen3_moe directory needs for its configuration to be understood.
-constexpr char kModelConfig[] = R"({
-  "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-  "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96, "moe_intermediate_size": 32, "num_experts": 8, "num_experts_per_tok": 2,
-  "norm_topk_prob": true, "decoder_sparse_step": 1, "mlp_only_layers": [], "vocab_size": 128, "max_position_embeddings": 256,
-  "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": false, "eos_token_id": 1, "torch_dtype": "bfloat16"})";
-
 std::string ReadText(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
@@ -46,7 +40,7 @@ class KtCommandTest : public ::testing::Test {
   KtCommandTest() {
     char folder[] = "/tmp/kt-test-XXXXXX";
     base_ = mkdtemp(folder);
-    for (const char* part : {"/bin", "/model", "/runtime"}) fs::create_directory(base_ + part);
+    for (const char* part : {"/bin", "/runtime"}) fs::create_directory(base_ + part);
     for (const char* program : {"kt", "kt-node"})
       fs::copy(std::string(KT_BINARY_DIR "/bin/") + program, base_ + "/bin/" + program);
     Script("kt-coordinator",
@@ -54,7 +48,6 @@ class KtCommandTest : public ::testing::Test {
            "done");
     for (const char* worker : {"kt-gpu-worker", "kt-cpu-expert-worker"})
       Script(worker, "exec sleep 1000");
-    std::ofstream(base_ + "/model/config.json") << kModelConfig;
   }
   ~KtCommandTest() override {
     if (pid_ > 0) {
@@ -105,7 +98,7 @@ class KtCommandTest : public ::testing::Test {
   }
   std::string Out() const { return ReadText(base_ + "/out"); }
   std::string Err() const { return ReadText(base_ + "/err"); }
-  std::string model() const { return base_ + "/model"; }
+  static std::string model() { return KT_SOURCE_DIR "/tests/data/models/qwen3_moe"; }
   bool RuntimeIsEmpty() const { return fs::is_empty(base_ + "/runtime"); }
 
   std::string base_;
@@ -123,8 +116,8 @@ TEST_F(KtCommandTest, ExitCodesAndSentences) {
   EXPECT_EQ(Run({"run", model(), "--port", "x"}), 2);
   EXPECT_THAT(Err(), HasSubstr("kt run: --port x: must be a whole number from 0 to 65535\n"));
   EXPECT_EQ(Run({"run", model(), "--tp", "2"}), 2);
-  EXPECT_EQ(Run({"run", model(), "--kt-num-gpu-experts", "9"}), 2);
-  EXPECT_THAT(Err(), HasSubstr("--kt-num-gpu-experts 9: a layer of the model has 8 experts"));
+  EXPECT_EQ(Run({"run", model(), "--kt-num-gpu-experts", "17"}), 2);
+  EXPECT_THAT(Err(), HasSubstr("--kt-num-gpu-experts 17: a layer of the model has 16 experts"));
   EXPECT_EQ(Run({"run", "/nonexistent"}), 3);
   EXPECT_THAT(Err(), HasSubstr("/nonexistent"));
   EXPECT_EQ(Run({"run", base_ + "/bin"}), 3);

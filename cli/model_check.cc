@@ -60,8 +60,7 @@ absl::StatusOr<ModelConfig> CheckModelDir(const std::string& dir) {
 }
 
 absl::StatusOr<std::string> CheckWeights(const std::string& dir, const ModelConfig& model,
-                                         const std::string& weight_path,
-                                         const std::string& kt_method) {
+                                         const std::string& weight_path) {
   KT_ASSIGN_OR_RETURN(std::string method, MethodOf(dir, model, StoredParts::kAll));
   std::error_code error;
   if (!weight_path.empty() && !fs::equivalent(dir, weight_path, error)) {
@@ -70,7 +69,6 @@ absl::StatusOr<std::string> CheckWeights(const std::string& dir, const ModelConf
     KT_RETURN_IF_ERROR(CheckSameExperts(model, weight_path, *weights));
     KT_ASSIGN_OR_RETURN(method, MethodOf(weight_path, *weights, StoredParts::kExperts));
   }
-  KT_RETURN_IF_ERROR(CheckKtMethod(kt_method, method));
   return method;
 }
 

@@ -15,10 +15,9 @@ absl::StatusOr<ModelConfig> CheckModelDir(const std::string& dir);
 
 // Headers of all weights: those of `dir` against its config.json, and the CPU experts' in
 // `weight_path` (may be the same) against that of `dir`. Returns the kt-method that the experts'
-// format asks for; an error if `kt_method` is another one ("": any).
+// format asks for.
 absl::StatusOr<std::string> CheckWeights(const std::string& dir, const ModelConfig& model,
-                                         const std::string& weight_path,
-                                         const std::string& kt_method);
+                                         const std::string& weight_path);
 
 }  // namespace kt::cli
 

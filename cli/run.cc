@@ -17,6 +17,7 @@
 #include "common/rpc/runtime_config.h"
 #include "common/topology/cpu_budget.h"
 #include "common/topology/topology.h"
+#include "common/weights/weight_summary.h"
 
 namespace kt::cli {
 namespace {
@@ -52,9 +53,11 @@ bool ConfigureRun(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* co
       BuildRuntimeConfig(*options, *model, *topology, topology::MeasureCpuBudget(*topology));
   if (!built.ok()) return fail(kExitUsage, built.status());
   *config = *std::move(built);
-  absl::StatusOr<std::string> method = CheckWeights(
-      config->model().path(), *model, config->model().weight_path(), options->kt_method);
+  absl::StatusOr<std::string> method =
+      CheckWeights(config->model().path(), *model, config->model().weight_path());
   if (!method.ok()) return fail(kExitBadModel, method.status());
+  if (absl::Status s = CheckKtMethod(options->kt_method, *method); !s.ok())
+    return fail(kExitUsage, s);
   config->mutable_experts()->set_method(*method);
   for (const std::string& note : options->notes) spdlog::info("{}", note);
   for (const std::string& note : EnvironmentNotes()) spdlog::info("{}", note);

@@ -288,7 +288,7 @@ TEST(StoredModelTest, LayersThatShareASelectionHaveNoIndexer) {
   BentCheckpoint bent(kFixtures + "/glm_moe_dsa");
   bent.config["index_topk_freq"] = 1;
   EXPECT_THAT(bent.Check(),
-              HasSubstr("\"model.layers.2.self_attn.indexer.k_norm.bias\" (BF16 [32]) is missing"));
+              HasSubstr("\"model.layers.2.self_attn.indexer.wq_b.weight\" (BF16 [256, 64]) is missing"));
 }
 
 // ---- Checkpoints made here. ----

@@ -50,11 +50,12 @@ def test_busy_port():
     (("--kt-num-gpu-experts", 17), "16"), (("--chunked-prefill-size", 0), "--chunked-prefill-size"), (("--activation-dtype", "fp8"), "fp8"),
     (("--nonsense",), "--nonsense"), (("--max-total-tokens", 1), "--max-total-tokens"), (("--expert-transport", "pigeon"), "pigeon"),
     (("--chat-template", "/nowhere.jinja"), "/nowhere.jinja"),
+    # contradicts the checkpoint
+    (("--kt-method", "FP8_PERCHANNEL"), "FP8_PERCHANNEL"), (("--kt-method", "FP8"), "FP8"), (("--kt-method", "RAWINT4"), "RAWINT4"),
     # what the tutorials' launch lines ask for and this release refuses
     (("--tensor-parallel-size", 8), "--tensor-parallel-size"), (("--kt-gpu-prefill-token-threshold", 1024), "--kt-gpu-prefill-token-threshold"),
     (("--tool-call-parser", "glm47"), "--tool-call-parser"), (("--reasoning-parser", "glm45"), "--reasoning-parser"),
-    (("--kt-method", "FP8_PERCHANNEL"), "FP8_PERCHANNEL"), (("--kt-method", "FP8"), "FP8"), (("--kt-method", "RAWINT4"), "RAWINT4"),
-    (("--kt-max-deferred-experts-per-token", 2), "--kt-max-deferred-experts-per-token"), (("--kt-weight-path", "/tmp"), "--kt-weight-path")])
+    (("--kt-max-deferred-experts-per-token", 2), "--kt-max-deferred-experts-per-token"), (("--kt-weight-path", "/nowhere"), "--kt-weight-path")])
 def test_flags(args, says):
     line = refuse(USAGE, model("qwen3_moe"), *args)
     assert line.startswith("kt") and says in line and len(line) < 400, line
