@@ -573,7 +573,7 @@ TEST(StoredModelTest, DroppedExpertIsNamed) {
     bent.tensors.erase(fmt::format("{}{}_proj.weight", kExpert, part));
   EXPECT_THAT(bent.Check(),
               HasSubstr("tensor \"" + kExpert +
-                        "down_proj.weight\" (BF16 [128, 32]) is missing (and 2 more missing)"));
+                        "gate_proj.weight\" (BF16 [32, 128]) is missing (and 2 more missing)"));
 }
 
 TEST(StoredModelTest, SwappedShapesAreNamed) {
