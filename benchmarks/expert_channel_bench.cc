@@ -39,7 +39,8 @@ absl::Status Empty(const kt::ExpertTask& task) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   kt::ExpertService service(
       0, kShape, {}, Empty,
-      [fd](const std::string&, size_t) -> absl::StatusOr<kt::Segment> { return Mapping(fd); });
+      [fd](const std::string&, size_t) -> absl::StatusOr<kt::Segment> { return Mapping(fd); },
+      [] {}, [](bool) { return kt::proto::SelfCheckReply(); });
   auto server = kt::ServerRunner::Start(address, {&service});
   if (!server.ok()) _exit(1);
   pause();

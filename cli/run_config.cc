@@ -157,6 +157,8 @@ absl::Status FillComputation(const RunOptions& o, const ModelConfig& model,
   device->set_mem_fraction_static(o.mem_fraction_static);
   device->set_tensor_parallel_size(1);
   device->set_threads(Narrow(device_threads));
+  device->set_deterministic(o.deterministic == "on");
+  device->set_fp8_index_keys(o.fp8_index_keys);
 
   experts->set_method(o.kt_method);
   experts->set_cpuinfer_threads(Narrow(expert_threads));
@@ -209,6 +211,7 @@ absl::StatusOr<proto::RuntimeConfig> BuildRuntimeConfig(const RunOptions& option
   // by, what can be served.
   config.mutable_model()->set_context_length(
       std::min(config.model().context_length(), config.scheduler().max_total_tokens()));
+  config.set_selftest(options.selftest == "on");
   config.mutable_log()->set_level(options.log_level);
   config.mutable_log()->set_format(options.log_format);
   config.mutable_log()->set_log_requests(options.log_requests);

@@ -60,6 +60,9 @@ struct RunOptions {
 
   std::string log_level = "info";
   std::string log_format = "text";
+  std::string selftest = "on";
+  std::string deterministic = "on";
+  bool fp8_index_keys = false;
   bool log_requests = false;
 
   bool print_config = false;

@@ -180,7 +180,8 @@ absl::Status Serve(const proto::RuntimeConfig& config, const sigset_t& stop_sign
   api::OpenAiService openai(&service);
   http::Router router(&openai, server.api_key());
   DiagnosticsService diagnostics(
-      &loop, {.vocab = model.vocab, .context_length = config.model().context_length()});
+      &loop, {.vocab = model.vocab, .context_length = config.model().context_length()},
+      [&links](const proto::SelfCheckRequest& request) { return links.SelfCheck(request); });
 
   KT_ASSIGN_OR_RETURN(
       std::unique_ptr<http::HttpServer> http,

@@ -20,18 +20,22 @@ Json RuntimeState::ModelInfo() const {
   const proto::ModelOptions& m = config_.model();
   const proto::ExpertOptions& e = config_.experts();
   Json layers = Json::array();
-  for (size_t l = 0; l < model_.layers.size(); ++l) {
-    Json layer{{"layer", l}};
-    if (model_.layers[l].moe) {
-      int experts = model_.moes[static_cast<size_t>(*model_.layers[l].moe)].num_experts;
-      int resident = std::min(experts, e.gpu_experts_per_layer());
-      layer["experts"] = Json{{"device", resident},
-                              {"cpu_expert_workers", experts - resident},
-                              {"precision", e.method()}};
-    } else {
-      layer["ffn"] = "device";
+  for (size_t l = 0; l < model_.layers.size(); ++l) layers.push_back(Json{{"layer", l}});
+  for (const WorkerEndpoint& worker : links_->Ready()) {
+    const std::string engine = WorkerName(worker.key);
+    auto part = [&](const proto::PartWeights& w) {
+      return Json{{"engine", engine}, {"precision", w.precision()}, {"bytes", w.bytes()}};
+    };
+    for (const proto::LayerWeights& w : worker.facts.layers()) {
+      if (w.layer() < 0 || static_cast<size_t>(w.layer()) >= layers.size()) continue;
+      Json& layer = layers[static_cast<size_t>(w.layer())];
+      if (w.has_attention()) layer["attention"] = part(w.attention());
+      if (w.has_ffn()) layer["ffn"] = part(w.ffn());
+      if (!w.has_experts()) continue;
+      Json experts = part(w.experts());
+      experts["experts"] = w.expert_count();
+      layer["experts"].push_back(std::move(experts));
     }
-    layers.push_back(std::move(layer));
   }
   return Json{{"model_path", m.path()},
               {"tokenizer_path", m.path()},

@@ -13,13 +13,14 @@ constexpr int64_t kStopPollUs = 100'000;  // how soon a ring without tasks is le
 
 ExpertService::ExpertService(int index, const RingShape& shape, RingWaitPolicy policy,
                              ExpertFunction function, SegmentSource segments,
-                             ThreadStart on_thread_start)
+                             ThreadStart on_thread_start, SelfCheckFunction self_check)
     : index_(index),
       shape_(shape),
       policy_(policy),
       function_(std::move(function)),
       segments_(std::move(segments)),
-      on_thread_start_(std::move(on_thread_start)) {}
+      on_thread_start_(std::move(on_thread_start)),
+      self_check_(std::move(self_check)) {}
 
 ExpertService::~ExpertService() {
   absl::MutexLock lock(&attach_mutex_);
@@ -120,6 +121,13 @@ grpc::Status ExpertService::GetStats(grpc::ServerContext*, const proto::StatsReq
                                      proto::StatsReply* reply) {
   absl::MutexLock lock(&run_mutex_);
   *reply = stats_;
+  return grpc::Status::OK;
+}
+
+grpc::Status ExpertService::SelfCheck(grpc::ServerContext*, const proto::SelfCheckRequest* request,
+                                      proto::SelfCheckReply* reply) {
+  absl::MutexLock lock(&run_mutex_);
+  *reply = self_check_(request->all_layers());
   return grpc::Status::OK;
 }
 

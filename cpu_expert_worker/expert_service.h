@@ -29,6 +29,7 @@ struct ExpertTask {
 using ExpertFunction = std::function<absl::Status(const ExpertTask&)>;
 // Maps a segment of the node by name; at least `bytes` long.
 using SegmentSource = std::function<absl::StatusOr<Segment>(const std::string& name, size_t bytes)>;
+using SelfCheckFunction = std::function<proto::SelfCheckReply(bool all_layers)>;
 // Run first on a thread that is going to call the ExpertFunction often.
 using ThreadStart = std::function<void()>;
 
@@ -36,9 +37,8 @@ class ExpertService final : public proto::CpuExpertWorker::Service {
  public:
   // `shape` is what this worker can take (workers is ignored): a ring or message of another width
   // is refused.
-  ExpertService(
-      int index, const RingShape& shape, RingWaitPolicy policy, ExpertFunction function,
-      SegmentSource segments, ThreadStart on_thread_start = [] {});
+  ExpertService(int index, const RingShape& shape, RingWaitPolicy policy, ExpertFunction function,
+                SegmentSource segments, ThreadStart on_thread_start, SelfCheckFunction self_check);
   ~ExpertService() override;
 
   grpc::Status AttachRing(grpc::ServerContext*, const proto::AttachRingRequest*,
@@ -48,6 +48,8 @@ class ExpertService final : public proto::CpuExpertWorker::Service {
       grpc::ServerReaderWriter<proto::ForwardReply, proto::ForwardRequest>*) override;
   grpc::Status GetStats(grpc::ServerContext*, const proto::StatsRequest*,
                         proto::StatsReply*) override;
+  grpc::Status SelfCheck(grpc::ServerContext*, const proto::SelfCheckRequest*,
+                         proto::SelfCheckReply*) override;
 
  private:
   absl::Status CheckShape(const RingShape& shape) const;
@@ -61,6 +63,7 @@ class ExpertService final : public proto::CpuExpertWorker::Service {
   const ExpertFunction function_;
   const SegmentSource segments_;
   const ThreadStart on_thread_start_;
+  const SelfCheckFunction self_check_;
 
   absl::Mutex attach_mutex_;
   std::thread ring_thread_ ABSL_GUARDED_BY(attach_mutex_);

@@ -9,6 +9,7 @@
 #include "cpu_expert_worker/expert_service.h"
 #include "spdlog/spdlog.h"
 #include "worker/expert_bank.h"
+#include "worker/layer_facts.h"
 #include "worker/moe_shape.h"
 #include "worker/step_limits.h"
 #include "worker/worker_main.h"
@@ -61,6 +62,10 @@ class CpuExpertWorker final : public Worker {
     }
     bank_ = ExpertBank::Load(model_, stored, *checkpoint, sets, slice, !bf16, memory, *pool_,
                              [&](uint64_t done) { progress(done, bytes); });
+    sets_ = std::move(sets);
+    summary_ = Summarize(stored, model_);
+    rows_ = slice.end - slice.begin;
+    if (config.selftest()) KT_RETURN_IF_ERROR(CheckRows(SelfCheck(false)));
     int tokens_max = StepTokensMax(config.scheduler());
     ffn_ = std::make_unique<MoeFfn>(MoeShapeOf(moe, slice.end - slice.begin), context_.isa,
                                     kTokensPerPass);
@@ -73,7 +78,8 @@ class CpuExpertWorker final : public Worker {
                   .top_k = moe.top_k,
                   .activation_bytes = bf16 ? 2 : 4},
         RingWaitPolicy{}, [this, bf16](const ExpertTask& task) { return Run(task, bf16); },
-        context_.segments, [this] { pool_->BindCaller(); });
+        context_.segments, [this] { pool_->BindCaller(); },
+        [this](bool all_layers) { return ToReply(SelfCheck(all_layers)); });
     pool_->BeginActive();
 
     spdlog::info("{} threads, {:.1f} MB of experts, rows {}-{} of {}", pool_->threads(),
@@ -85,6 +91,13 @@ class CpuExpertWorker final : public Worker {
     facts.set_numa_node(threads_.node);
     for (const topology::CpuSet& pin : threads_.pins)
       facts.mutable_cpus()->Add(pin.begin(), pin.end());
+    for (size_t l = 0; l < sets_.size(); ++l) {
+      if (sets_[l].empty()) continue;
+      proto::LayerWeights* layer = facts.add_layers();
+      layer->set_layer(static_cast<int>(l));
+      SetExpertFacts(summary_, l, sets_[l].size(),
+                     ExpertBank::LayerBytes(stored, sets_, l, slice, !bf16), layer);
+    }
     return facts;
   }
 
@@ -92,6 +105,21 @@ class CpuExpertWorker final : public Worker {
 
  private:
   static constexpr int kTokensPerPass = 256;
+
+  std::vector<SelfCheckRow> SelfCheck(bool all_layers) {
+    auto precision = [this](int l) {
+      return summary_.layers[static_cast<size_t>(l)].experts.precision;
+    };
+    return CheckExperts({.config = &model_,
+                         .bank = &bank_,
+                         .sets = &sets_,
+                         .intermediate = rows_,
+                         .isa = context_.isa,
+                         .bf16 = context_.config.device().activation_dtype() == "bf16",
+                         .all_layers = all_layers,
+                         .precision = precision},
+                        *pool_);
+  }
 
   absl::Status Run(const ExpertTask& task, bool bf16) {
     if (task.layer >= bank_.layers() || !model_.layers[static_cast<size_t>(task.layer)].moe) {
@@ -114,6 +142,9 @@ class CpuExpertWorker final : public Worker {
   ModelConfig model_;
   Segment arena_;
   ExpertBank bank_;
+  ExpertSets sets_;
+  WeightSummary summary_;
+  int rows_ = 0;  // of the intermediate dimension
   std::unique_ptr<topology::ThreadPool> pool_;
   std::unique_ptr<MoeFfn> ffn_;
   AlignedBuffer scratch_;

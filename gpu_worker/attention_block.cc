@@ -249,8 +249,8 @@ void AttentionBlock::Latent(const AttentionConfig& a, size_t layer, const void* 
     top_k = ix.top_k;
   }
   void* attended = carver.Rows(a.num_heads * a.v_head_dim);
-  p_.ops->LatentAttention(a, cache, w.key_up, w.value_up, q, selection, top_k, input.sequences(),
-                          attended);
+  p_.ops->LatentAttention(a, cache, {w.key_up, w.value_up, w.expand}, q, selection, top_k,
+                          input.sequences(), attended);
   p_.ops->LinearF32(w.o, attended, tokens, out);
 }
 
@@ -267,6 +267,10 @@ void AttentionBlock::Select(const AttentionConfig& a, const IndexerConfig& ix, s
   p_.ops->LayerNorm(k, w.index_k_norm, w.index_k_norm_bias, ix.norm_eps, tokens, ix.head_dim, k);
   Rope(ix.rope, {q, width, ix.head_dim}, tokens, ix.num_heads);
   Rope(ix.rope, {k, ix.head_dim, ix.head_dim}, tokens, 1);
+  if (p_.fp8_index_keys) {
+    p_.ops->IndexQuantize(ix, q, tokens * ix.num_heads);
+    p_.ops->IndexQuantize(ix, k, tokens);
+  }
   p_.ops->LinearF32(w.index_weights, x, tokens, head_weights);
   const LayerCache& cache = p_.cache->layer(layer);
   p_.ops->IndexWrite(ix, cache, k, input.sequences());

@@ -26,6 +26,7 @@ class AttentionBlock {
     const DenseWeights* dense;
     const KvPool* cache;
     int tokens_max;
+    bool fp8_index_keys = false;  // Ops::IndexQuantize on the indexers' queries and keys
   };
   // Of one layer that has an indexer of its own: selection [tokens, top_k].
   using SelectionTap = std::function<void(int layer, const int32_t* selection, int top_k)>;

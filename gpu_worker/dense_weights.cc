@@ -12,10 +12,10 @@ namespace {
 // Walks the model's tensors in a fixed order. Without memory it only measures; with it, it fills.
 class Placer {
  public:
-  explicit Placer(bool exact) : exact_(exact) {}
-  Placer(bool exact, uint8_t* memory, const Checkpoint* checkpoint, Parallel* parallel,
-         const std::function<void(uint64_t)>* progress)
-      : exact_(exact),
+  explicit Placer(const DenseWeights::Options& options) : options_(options) {}
+  Placer(const DenseWeights::Options& options, uint8_t* memory, const Checkpoint* checkpoint,
+         Parallel* parallel, const std::function<void(uint64_t)>* progress)
+      : options_(options),
         memory_(memory),
         checkpoint_(checkpoint),
         parallel_(parallel),
@@ -37,6 +37,7 @@ class Placer {
       MatrixView rows = kv_b.view.Rows(head * head_rows, (head + 1) * head_rows);
       out.key_up.push_back(TransposedPart(rows.Rows(0, a.nope_dim)));
       out.value_up.push_back(Part(rows.Rows(a.nope_dim, head_rows)));
+      if (options_.plain_latent) out.expand.push_back(Part(rows));
     }
     Done(kv_b);
   }
@@ -59,7 +60,7 @@ class Placer {
 
  private:
   PackedMatrix Part(const MatrixView& view) {
-    PackedMatrix w{.n = view.n, .k = view.k, .format = PackedFormatOf(view, exact_)};
+    PackedMatrix w{.n = view.n, .k = view.k, .format = PackedFormatOf(view, options_.exact)};
     uint8_t* p = Take(PackedBytes(w.n, w.k, w.format));
     w.data = p;
     if (p != nullptr) PackParallel(view, w.format, p, *parallel_);
@@ -98,7 +99,7 @@ class Placer {
     (*progress_)(bytes_read_);
   }
 
-  const bool exact_;
+  const DenseWeights::Options options_;
   uint8_t* const memory_ = nullptr;
   const Checkpoint* const checkpoint_ = nullptr;
   Parallel* const parallel_ = nullptr;
@@ -161,21 +162,22 @@ void Place(const ModelConfig& c, const StoredModel& stored, Placer& p, DenseWeig
 
 }  // namespace
 
-size_t DenseWeights::Bytes(const ModelConfig& config, const StoredModel& stored, bool exact) {
-  Placer measure(exact);
+size_t DenseWeights::Bytes(const ModelConfig& config, const StoredModel& stored,
+                           const Options& options) {
+  Placer measure(options);
   DenseWeights unused;
   Place(config, stored, measure, unused);
   return measure.used();
 }
 
 absl::StatusOr<DenseWeights> DenseWeights::Load(const ModelConfig& config,
-                                                const StoredModel& stored, bool exact,
+                                                const StoredModel& stored, const Options& options,
                                                 const Checkpoint& checkpoint, Device& device,
                                                 Parallel& parallel,
                                                 const std::function<void(uint64_t)>& progress) {
   DenseWeights w;
-  KT_ASSIGN_OR_RETURN(w.memory_, device.Allocate(Bytes(config, stored, exact), "dense weights"));
-  Placer fill(exact, w.memory_.As<uint8_t>(), &checkpoint, &parallel, &progress);
+  KT_ASSIGN_OR_RETURN(w.memory_, device.Allocate(Bytes(config, stored, options), "dense weights"));
+  Placer fill(options, w.memory_.As<uint8_t>(), &checkpoint, &parallel, &progress);
   Place(config, stored, fill, w);
   return w;
 }

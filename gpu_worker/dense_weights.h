@@ -29,6 +29,7 @@ struct AttentionWeights {
   const float *q_a_norm = nullptr, *kv_a_norm = nullptr;
   // kv_b of each head taken apart: [kv_lora, nope] and [v_head_dim, kv_lora].
   std::vector<PackedMatrix> key_up, value_up;
+  std::vector<PackedMatrix> expand;  // kv_b of each head as it is, for the plain form; else empty
   PackedMatrix index_q, index_k, index_weights;
   const float *index_k_norm = nullptr, *index_k_norm_bias = nullptr;
   PackedMatrix delta_qkv, delta_z, delta_b, delta_a;
@@ -49,13 +50,17 @@ struct LayerWeights {
 // Immutable after Load.
 class DenseWeights {
  public:
-  // `exact`: what cannot stay as it is stored keeps its value to 2^-17 instead of rounding to bf16
-  // (packed_matrix.h).
-  static size_t Bytes(const ModelConfig& config, const StoredModel& stored, bool exact);
+  struct Options {
+    // What cannot stay as it is stored keeps its value to 2^-17 instead of rounding to bf16
+    // (packed_matrix.h).
+    bool exact = false;
+    bool plain_latent = false;  // latent attention has a plain form too
+  };
+  static size_t Bytes(const ModelConfig& config, const StoredModel& stored, const Options& options);
   // `progress` gets the bytes of the checkpoint read so far.
   static absl::StatusOr<DenseWeights> Load(const ModelConfig& config, const StoredModel& stored,
-                                           bool exact, const Checkpoint& checkpoint, Device& device,
-                                           Parallel& parallel,
+                                           const Options& options, const Checkpoint& checkpoint,
+                                           Device& device, Parallel& parallel,
                                            const std::function<void(uint64_t)>& progress);
 
   PackedMatrix embedding, head;  // the same memory where the model ties them

@@ -16,24 +16,23 @@ double Since(int64_t start_us) { return static_cast<double>(NowUs() - start_us) 
 // Widths of the workspace: the widest of all layers.
 struct Widths {
   explicit Widths(const ModelConfig& c) {
-    for (const LayerConfig& l : c.layers) ffn = std::max(ffn, l.dense_intermediate);
     for (const MoeConfig& m : c.moes) {
-      ffn = std::max(ffn, m.shared_intermediate);
       experts = std::max(experts, m.num_experts);
       top_k = std::max(top_k, m.top_k);
     }
   }
-  int ffn = 0, experts = 0, top_k = 0;
+  int experts = 0, top_k = 0;
 };
 
 }  // namespace
 
 size_t Forward::WorkspaceBytes(const ModelConfig& c, int tokens_max, int activation_bytes) {
   Widths w(c);
-  size_t a = static_cast<size_t>(2 * c.hidden + w.ffn) * static_cast<size_t>(activation_bytes);
-  size_t f = static_cast<size_t>(2 * c.hidden + 2 * w.ffn + w.experts + 2 * w.top_k + 1) * 4;
+  size_t a = static_cast<size_t>(2 * c.hidden) * static_cast<size_t>(activation_bytes);
+  size_t f = static_cast<size_t>(2 * c.hidden + w.experts + 2 * w.top_k + 1) * 4;
   // Every piece starts on 256 bytes.
-  return (a + f) * static_cast<size_t>(tokens_max) + 16 * 256;
+  return (a + f) * static_cast<size_t>(tokens_max) + 16 * 256 +
+         FfnBuffers::Bytes(FfnWidth(c), tokens_max, activation_bytes);
 }
 
 absl::StatusOr<std::unique_ptr<Forward>> Forward::Create(const Parts& parts) {
@@ -42,12 +41,14 @@ absl::StatusOr<std::unique_ptr<Forward>> Forward::Create(const Parts& parts) {
   const ModelConfig& c = *parts.config;
   Widths w(c);
   int ab = parts.ops->activation_bytes();
-  KT_ASSIGN_OR_RETURN(f.attention_, AttentionBlock::Create({.config = parts.config,
-                                                            .device = parts.device,
-                                                            .ops = parts.ops,
-                                                            .dense = parts.dense,
-                                                            .cache = parts.cache,
-                                                            .tokens_max = parts.tokens_max}));
+  KT_ASSIGN_OR_RETURN(f.attention_,
+                      AttentionBlock::Create({.config = parts.config,
+                                              .device = parts.device,
+                                              .ops = parts.ops,
+                                              .dense = parts.dense,
+                                              .cache = parts.cache,
+                                              .tokens_max = parts.tokens_max,
+                                              .fp8_index_keys = parts.fp8_index_keys}));
   KT_ASSIGN_OR_RETURN(f.memory_, parts.device->Allocate(WorkspaceBytes(c, parts.tokens_max, ab),
                                                         "workspace (--chunked-prefill-size)"));
   uint8_t* next = f.memory_.As<uint8_t>();
@@ -60,14 +61,13 @@ absl::StatusOr<std::unique_ptr<Forward>> Forward::Create(const Parts& parts) {
     return p;
   };
   for (void** p : {&f.residual_, &f.normed_}) *p = take(c.hidden, ab);
-  f.ffn_mid_ = take(w.ffn, ab);
   auto take_f32 = [&](int width) { return reinterpret_cast<float*>(take(width, 4)); };
   for (float** p : {&f.part_, &f.routed_}) *p = take_f32(c.hidden);
-  for (float** p : {&f.gate_, &f.up_}) *p = take_f32(w.ffn);
   f.logits_ = take_f32(w.experts);
   f.weights_ = take_f32(w.top_k);
   f.shared_gate_ = take_f32(1);
   f.ids_ = reinterpret_cast<int32_t*>(take(w.top_k, 4));
+  f.ffn_ = FfnBuffers::Carve(next, FfnWidth(c), parts.tokens_max);
   f.host_ids_.resize(static_cast<size_t>(w.top_k) * static_cast<size_t>(parts.tokens_max));
   f.host_weights_.resize(f.host_ids_.size());
   f.resident_.resize(c.layers.size());
@@ -102,20 +102,13 @@ absl::Status Forward::Run(const StepInput& input, ExpertChannel* channel, const 
       times_.attention_ms += Since(start);
       KT_RETURN_IF_ERROR(Moe(l, tokens, channel, taps));
     } else {
-      DenseFfn(w.ffn, normed_, tokens, part_);
+      RunFfn(*p_.ops, w.ffn, normed_, tokens, ffn_, part_);
       p_.ops->AddParts(residual_, std::array<const float*, 1>{part_}, tokens, c.hidden);
       times_.attention_ms += Since(start);
     }
     if (taps.hidden) taps.hidden(static_cast<int>(l) + 1, residual_);
   }
   return absl::OkStatus();
-}
-
-void Forward::DenseFfn(const FfnWeights& w, const void* x, int tokens, float* y) {
-  p_.ops->LinearF32(w.gate, x, tokens, gate_);
-  p_.ops->LinearF32(w.up, x, tokens, up_);
-  p_.ops->SiluMul(gate_, up_, tokens, w.gate.n, ffn_mid_);
-  p_.ops->LinearF32(w.down, ffn_mid_, tokens, y);
 }
 
 absl::Status Forward::Moe(size_t l, int tokens, ExpertChannel* channel, const ForwardTaps& taps) {
@@ -142,7 +135,7 @@ absl::Status Forward::Moe(size_t l, int tokens, ExpertChannel* channel, const Fo
     parts[count++] = routed_;
   }
   if (w.ffn.gate.n > 0) {
-    DenseFfn(w.ffn, normed_, tokens, part_);
+    RunFfn(*p_.ops, w.ffn, normed_, tokens, ffn_, part_);
     if (w.shared_gate != nullptr) {
       p_.ops->RouterLogits(w.shared_gate, nullptr, 1, c.hidden, normed_, tokens, shared_gate_);
       p_.ops->ScaleRows(part_, shared_gate_, tokens, c.hidden);

@@ -13,6 +13,7 @@
 #include "gpu_worker/dense_weights.h"
 #include "gpu_worker/device.h"
 #include "gpu_worker/expert_client/expert_channel.h"
+#include "gpu_worker/ffn.h"
 #include "gpu_worker/kv_pool.h"
 #include "gpu_worker/ops.h"
 #include "gpu_worker/step_input.h"
@@ -51,6 +52,7 @@ class Forward {
     const ExpertSets* resident_sets;
     const KvPool* cache;
     int tokens_max;
+    bool fp8_index_keys = false;
   };
   static absl::StatusOr<std::unique_ptr<Forward>> Create(const Parts& parts);
   static size_t WorkspaceBytes(const ModelConfig& config, int tokens_max, int activation_bytes);
@@ -66,7 +68,6 @@ class Forward {
 
  private:
   explicit Forward(const Parts& parts) : p_(parts) {}
-  void DenseFfn(const FfnWeights& w, const void* x, int tokens, float* y);
   absl::Status Moe(size_t l, int tokens, ExpertChannel* channel, const ForwardTaps& taps);
   absl::StatusOr<bool> SubmitExperts(size_t l, const MoeConfig& moe, int tokens,
                                      ExpertChannel* channel, ExpertTicket* ticket);
@@ -75,10 +76,11 @@ class Forward {
   AttentionBlock attention_;
   DeviceBuffer memory_;
   // Activations, in the device's type.
-  void *residual_ = nullptr, *normed_ = nullptr, *ffn_mid_ = nullptr;
+  void *residual_ = nullptr, *normed_ = nullptr;
+  FfnBuffers ffn_;
   // fp32.
-  float *part_ = nullptr, *routed_ = nullptr, *gate_ = nullptr, *up_ = nullptr, *logits_ = nullptr,
-        *weights_ = nullptr, *shared_gate_ = nullptr;
+  float *part_ = nullptr, *routed_ = nullptr, *logits_ = nullptr, *weights_ = nullptr,
+        *shared_gate_ = nullptr;
   int32_t* ids_ = nullptr;
   std::vector<std::vector<uint8_t>> resident_;  // [layer][expert]: 1 on the device
   std::vector<std::vector<uint32_t>> counts_;

@@ -12,6 +12,10 @@ namespace {
 // Rows of the step that go through latent space together: each head's matrices are read once for
 // them, and their queries and outputs stay in the cache.
 constexpr int kLatentRows = 64;
+// Shorter pieces of a prompt stay in the absorbed form, which expands no keys.
+constexpr int kPlainTokens = 32;
+// Of the plain form: expanded keys and values of some heads.
+constexpr size_t kPlainBytes = size_t{64} << 20;
 // Scores of a block of IndexSelect, so that their room does not grow with the context.
 constexpr size_t kIndexScores = size_t{1} << 20;
 
@@ -48,6 +52,15 @@ HostAttention::HostAttention(const HostOpsOptions& options, const ModelConfig& c
                      Align(static_cast<size_t>(kLatentRows) * static_cast<size_t>(a.num_heads) *
                            static_cast<size_t>(2 * a.kv_lora_rank + a.rope_dim) *
                            static_cast<size_t>(element_)));
+        if (o_.deterministic) break;
+        const int key_dim = a.nope_dim + a.rope_dim;
+        bytes = std::max({bytes, PlainAttentionScratchBytes(key_dim, a.v_head_dim),
+                          static_cast<size_t>(o_.block_tokens) *
+                              static_cast<size_t>(a.nope_dim + a.v_head_dim) * 4});
+        plain_bytes_ = std::max(
+            plain_bytes_, std::max(kPlainBytes, Align(static_cast<size_t>(o_.position_max) *
+                                                      static_cast<size_t>(key_dim + a.v_head_dim) *
+                                                      static_cast<size_t>(element_))));
         break;
       }
       case AttentionKind::kDeltaNet:
@@ -64,8 +77,8 @@ HostAttention::HostAttention(const HostOpsOptions& options, const ModelConfig& c
     scores = Align(static_cast<size_t>(index_rows_) * static_cast<size_t>(o_.position_max) *
                    sizeof(float));
   }
-  scratch_bytes_ =
-      static_cast<size_t>(parallel.threads()) * thread_bytes_ + std::max(absorbed_bytes_, scores);
+  scratch_bytes_ = static_cast<size_t>(parallel.threads()) * thread_bytes_ +
+                   std::max({absorbed_bytes_, plain_bytes_, scores});
 }
 
 KvCache HostAttention::CacheOf(const AttentionConfig& a, const LayerCache& cache) const {
@@ -198,20 +211,106 @@ void HostAttention::HeadProducts(std::span<const PackedMatrix> w, const HeadsVie
 }
 
 void HostAttention::LatentAttention(const AttentionConfig& a, const LayerCache& cache,
-                                    std::span<const PackedMatrix> key_up,
-                                    std::span<const PackedMatrix> value_up, const void* q,
+                                    const LatentHeads& heads, const void* q,
                                     const int32_t* selection, int top_k,
                                     std::span<const SequenceView> sequences, void* out) {
+  // Runs of sequences in the absorbed form, prompts by themselves in the plain one.
+  int begin = 0;
+  for (const SequenceView& s : sequences) {
+    if (heads.expand.empty() || selection != nullptr || s.tokens < kPlainTokens) continue;
+    AbsorbedAttention(a, cache, heads, q, selection, top_k, sequences, begin, s.first_row, out);
+    PlainAttention(a, cache, heads, q, s, out);
+    begin = s.first_row + s.tokens;
+  }
+  const int rows = sequences.back().first_row + sequences.back().tokens;
+  AbsorbedAttention(a, cache, heads, q, selection, top_k, sequences, begin, rows, out);
+}
+
+void HostAttention::PlainAttention(const AttentionConfig& a, const LayerCache& cache,
+                                   const LatentHeads& heads, const void* q, const SequenceView& s,
+                                   void* out) {
+  const MlaCache latent = LatentCacheOf(a, cache);
+  const int keys = s.start_position + s.tokens, key_dim = a.nope_dim + a.rope_dim;
+  const int64_t row_elements = MlaRowElements(a.kv_lora_rank, a.rope_dim);
+  const int64_t q_width = int64_t{a.num_heads} * key_dim;
+  const int64_t out_width = int64_t{a.num_heads} * a.v_head_dim;
+  const size_t head_bytes = static_cast<size_t>(keys) *
+                            static_cast<size_t>(key_dim + a.v_head_dim) *
+                            static_cast<size_t>(element_);
+  const int group = static_cast<int>(
+      std::clamp<size_t>(plain_bytes_ / head_bytes, 1, static_cast<size_t>(a.num_heads)));
+  for (int first = 0; first < a.num_heads; first += group) {
+    const int count = std::min(group, a.num_heads - first);
+    // k [keys, count, key_dim], v [keys, count, v_head_dim].
+    uint8_t* k = ThreadScratch(parallel_.threads());
+    uint8_t* v = k + int64_t{keys} * count * key_dim * element_;
+    const int blocks = (keys + o_.block_tokens - 1) / o_.block_tokens;
+    parallel_.Run(blocks * count, [&](int task, int thread) {
+      const int h = task % count, position = task / count * o_.block_tokens;
+      const int rows = std::min(o_.block_tokens, keys - position);
+      const auto* x = static_cast<const uint8_t*>(
+          At(latent.rows, s.block_table[task / count] * o_.block_tokens * row_elements));
+      const PackedMatrix& w = heads.expand[static_cast<size_t>(first + h)];
+      auto* product = reinterpret_cast<float*>(ThreadScratch(thread));
+      Gemm(
+          gemm_, o_.bf16,
+          {.x = x, .x_stride = row_elements, .tokens = rows, .w = w, .y = product, .y_stride = w.n},
+          0, Tiles(w.n));
+      uint8_t* k_out = k + (int64_t{position} * count + h) * key_dim * element_;
+      uint8_t* v_out = v + (int64_t{position} * count + h) * a.v_head_dim * element_;
+      auto round = [&](const float* from, uint8_t* to, int64_t stride, int n) {
+        Convert(o_.isa, {.x = from,
+                         .stride = w.n,
+                         .out = to,
+                         .out_stride = stride,
+                         .rows = rows,
+                         .n = n,
+                         .is_bf16 = o_.bf16});
+      };
+      round(product, k_out, int64_t{count} * key_dim, a.nope_dim);
+      round(product + a.nope_dim, v_out, int64_t{count} * a.v_head_dim, a.v_head_dim);
+      for (int r = 0; r < rows; ++r) {
+        std::memcpy(k_out + (int64_t{r} * count * key_dim + a.nope_dim) * element_,
+                    x + (r * row_elements + a.kv_lora_rank) * element_,
+                    static_cast<size_t>(a.rope_dim) * static_cast<size_t>(element_));
+      }
+    });
+    const PlainAttentionArgs args{
+        .q = At(q, s.first_row * q_width + int64_t{first} * key_dim),
+        .q_stride = q_width,
+        .k = k,
+        .k_stride = int64_t{count} * key_dim,
+        .v = v,
+        .v_stride = int64_t{count} * a.v_head_dim,
+        .out = At(out, s.first_row * out_width + int64_t{first} * a.v_head_dim),
+        .out_stride = out_width,
+        .tokens = s.tokens,
+        .keys = keys,
+        .heads = count,
+        .key_dim = key_dim,
+        .value_dim = a.v_head_dim,
+        .scale = a.scale,
+        .is_bf16 = o_.bf16};
+    parallel_.Run(PlainAttentionTasks(args), [&](int task, int thread) {
+      PlainAttentionTask(o_.isa, args, task, ThreadScratch(thread));
+    });
+  }
+}
+
+void HostAttention::AbsorbedAttention(const AttentionConfig& a, const LayerCache& cache,
+                                      const LatentHeads& heads, const void* q,
+                                      const int32_t* selection, int top_k,
+                                      std::span<const SequenceView> sequences, int first_row,
+                                      int end_row, void* out) {
   const int64_t head_width = a.nope_dim + a.rope_dim, row_width = a.num_heads * head_width;
   const int64_t latent_width = a.kv_lora_rank + a.rope_dim;
-  const int rows = sequences.back().first_row + sequences.back().tokens;
   uint8_t* absorbed = ThreadScratch(parallel_.threads());
-  for (int begin = 0; begin < rows; begin += kLatentRows) {
-    const int end = std::min(rows, begin + kLatentRows), count = end - begin;
+  for (int begin = first_row; begin < end_row; begin += kLatentRows) {
+    const int end = std::min(end_row, begin + kLatentRows), count = end - begin;
     // Heads outermost: [heads, count, latent_width], then [heads, count, kv_lora].
     uint8_t* attended = absorbed + a.num_heads * count * latent_width * element_;
     const HeadsView query = {const_cast<void*>(At(q, begin * row_width)), row_width, head_width};
-    HeadProducts(key_up, query, count, {absorbed, latent_width, count * latent_width});
+    HeadProducts(heads.key_up, query, count, {absorbed, latent_width, count * latent_width});
     for (int head = 0; head < a.num_heads; ++head) {
       for (int row = 0; row < count; ++row) {
         std::memcpy(
@@ -245,7 +344,7 @@ void HostAttention::LatentAttention(const AttentionConfig& a, const LayerCache& 
       MlaTask(o_.isa, args, task, scratch);
     });
     const int64_t out_width = int64_t{a.num_heads} * a.v_head_dim;
-    HeadProducts(value_up, {attended, a.kv_lora_rank, int64_t{count} * a.kv_lora_rank}, count,
+    HeadProducts(heads.value_up, {attended, a.kv_lora_rank, int64_t{count} * a.kv_lora_rank}, count,
                  {At(out, begin * out_width), out_width, a.v_head_dim});
   }
 }

@@ -10,6 +10,7 @@
 #include "gpu_worker/ops_host.h"
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/attention/mla.h"
+#include "kernels/cpu/attention/plain_attention.h"
 #include "kernels/cpu/delta_net/delta_net.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/indexer/indexer.h"
@@ -34,8 +35,7 @@ class HostAttention {
   void LatentWrite(const AttentionConfig& a, const LayerCache& cache, const void* c,
                    const void* k_rope, int64_t k_rope_stride,
                    std::span<const SequenceView> sequences);
-  void LatentAttention(const AttentionConfig& a, const LayerCache& cache,
-                       std::span<const PackedMatrix> key_up, std::span<const PackedMatrix> value_up,
+  void LatentAttention(const AttentionConfig& a, const LayerCache& cache, const LatentHeads& heads,
                        const void* q, const int32_t* selection, int top_k,
                        std::span<const SequenceView> sequences, void* out);
   void IndexWrite(const IndexerConfig& ix, const LayerCache& cache, const void* k,
@@ -54,6 +54,14 @@ class HostAttention {
     int tokens;
     int start_position;
   };
+  // Rows [begin, end) of the step in the absorbed form.
+  void AbsorbedAttention(const AttentionConfig& a, const LayerCache& cache,
+                         const LatentHeads& heads, const void* q, const int32_t* selection,
+                         int top_k, std::span<const SequenceView> sequences, int begin, int end,
+                         void* out);
+  // One sequence over keys and values that are expanded from the cache, some heads at a time.
+  void PlainAttention(const AttentionConfig& a, const LayerCache& cache, const LatentHeads& heads,
+                      const void* q, const SequenceView& s, void* out);
   // Into pieces_.
   void FindPieces(std::span<const SequenceView> sequences, int begin, int end);
   KvCache CacheOf(const AttentionConfig& a, const LayerCache& cache) const;
@@ -83,7 +91,7 @@ class HostAttention {
   uint8_t* scratch_ = nullptr;
   // Scratch: one piece per thread, then what LatentAttention and IndexSelect keep for a block of
   // rows.
-  size_t thread_bytes_ = 0, absorbed_bytes_ = 0, scratch_bytes_ = 0;
+  size_t thread_bytes_ = 0, absorbed_bytes_ = 0, plain_bytes_ = 0, scratch_bytes_ = 0;
   int index_rows_ = 0;  // of a block of IndexSelect
   // Kept from call to call, so that a step allocates nothing once they have grown.
   std::vector<int> first_tasks_;

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // kt-gpu-worker: one rank of the device side. Wires device, weights, cache, forward pass, engine
 // and service, top to bottom.
+#include <bit>
+
 #include "common/base/status.h"
 #include "common/model/placement.h"
 #include "common/topology/cpu_budget.h"
 #include "common/topology/thread_pool.h"
+#include "gpu_worker/device_check.h"
 #include "gpu_worker/device_host.h"
 #include "gpu_worker/ops_host.h"
 #include "gpu_worker/worker_service.h"
 #include "spdlog/spdlog.h"
+#include "worker/layer_facts.h"
 #include "worker/step_limits.h"
 #include "worker/worker_main.h"
 
@@ -50,12 +54,14 @@ class GpuWorker final : public Worker {
     resident_sets_ = placement.device;
 
     const bool exact = config.device().activation_dtype() == "float32";
-    uint64_t dense_bytes = DenseWeights::Bytes(model_, stored, exact);
+    const DenseWeights::Options dense{.exact = exact,
+                                      .plain_latent = !config.device().deterministic()};
+    uint64_t dense_bytes = DenseWeights::Bytes(model_, stored, dense);
     IntermediateSlice whole{0, model_.moes.empty() ? 0 : model_.moes[0].intermediate};
     uint64_t resident_bytes = ExpertBank::Bytes(model_, stored, resident_sets_, whole, exact);
     uint64_t total = dense_bytes + resident_bytes;
     KT_ASSIGN_OR_RETURN(dense_,
-                        DenseWeights::Load(model_, stored, exact, *checkpoint, *device_, *pool_,
+                        DenseWeights::Load(model_, stored, dense, *checkpoint, *device_, *pool_,
                                            [&](uint64_t done) { progress(done, total); }));
     if (resident_bytes > 0) {
       KT_ASSIGN_OR_RETURN(
@@ -65,6 +71,11 @@ class GpuWorker final : public Worker {
     resident_ = ExpertBank::Load(model_, stored, *checkpoint, resident_sets_, whole, exact,
                                  resident_memory_.As<uint8_t>(), *pool_,
                                  [&](uint64_t done) { progress(dense_bytes + done, total); });
+    summary_ = Summarize(stored, model_);
+    if (config.selftest()) {
+      KT_ASSIGN_OR_RETURN(std::vector<SelfCheckRow> rows, SelfCheck(false));
+      KT_RETURN_IF_ERROR(CheckRows(rows));
+    }
     KT_RETURN_IF_ERROR(BuildEngine());
 
     spdlog::info(
@@ -80,15 +91,57 @@ class GpuWorker final : public Worker {
     facts.set_arena_bytes(static_cast<int64_t>(device_->used_bytes()));
     facts.set_threads(pool_->threads());
     facts.set_numa_node(-1);
+    for (size_t l = 0; l < model_.layers.size(); ++l) {
+      proto::LayerWeights* layer = facts.add_layers();
+      layer->set_layer(static_cast<int>(l));
+      SetPart(summary_.layers[l].attention, layer->mutable_attention());
+      SetPart(summary_.layers[l].ffn, layer->mutable_ffn());
+      SetExpertFacts(summary_, l, resident_sets_[l].size(),
+                     ExpertBank::LayerBytes(stored, resident_sets_, l, whole, exact), layer);
+    }
     return facts;
   }
 
   grpc::Service* service() override { return service_.get(); }
 
  private:
+  // Between two steps.
+  absl::StatusOr<std::vector<SelfCheckRow>> SelfCheck(bool all_layers) {
+    const bool bf16 = context_.config.device().activation_dtype() == "bf16";
+    KT_ASSIGN_OR_RETURN(std::vector<SelfCheckRow> rows,
+                        CheckDevice({.config = &model_,
+                                     .dense = &dense_,
+                                     .summary = &summary_,
+                                     .device = device_.get(),
+                                     .ops = {.isa = context_.isa, .bf16 = bf16},
+                                     .all_layers = all_layers},
+                                    *pool_));
+    auto experts = CheckExperts(
+        {.config = &model_,
+         .bank = &resident_,
+         .sets = &resident_sets_,
+         .intermediate = model_.moes.empty() ? 0 : model_.moes[0].intermediate,
+         .isa = context_.isa,
+         .bf16 = bf16,
+         .all_layers = all_layers,
+         .precision =
+             [this](int l) { return summary_.layers[static_cast<size_t>(l)].experts.precision; }},
+        *pool_);
+    rows.insert(rows.end(), experts.begin(), experts.end());
+    return rows;
+  }
+
   absl::Status BuildEngine() {
     const proto::RuntimeConfig& config = context_.config;
     const proto::SchedulerOptions& scheduler = config.scheduler();
+    for (const IndexerConfig& ix : model_.indexers) {
+      if (config.device().fp8_index_keys() &&
+          !std::has_single_bit(static_cast<unsigned>(ix.head_dim)))
+        return InvalidArgument(
+            "--fp8-index-keys: the model's index_head_dim {} is not a power of two, which the "
+            "Hadamard transform needs",
+            ix.head_dim);
+    }
     int tokens_max = StepTokensMax(scheduler);
     bool bf16 = config.device().activation_dtype() == "bf16";
     KT_ASSIGN_OR_RETURN(ops_, MakeHostOps({.isa = context_.isa,
@@ -96,7 +149,8 @@ class GpuWorker final : public Worker {
                                            .block_tokens = scheduler.block_tokens(),
                                            .tokens_max = tokens_max,
                                            .position_max = config.model().context_length(),
-                                           .linear_width = WidestProjection(model_)},
+                                           .linear_width = WidestProjection(model_),
+                                           .deterministic = config.device().deterministic()},
                                           model_, *device_, *pool_));
     KT_ASSIGN_OR_RETURN(
         cache_, KvPool::Allocate(model_,
@@ -105,14 +159,16 @@ class GpuWorker final : public Worker {
                                   .state_slots = HasState(model_) ? StateSlots(scheduler) : 0,
                                   .activation_bytes = ops_->activation_bytes()},
                                  *device_));
-    KT_ASSIGN_OR_RETURN(forward_, Forward::Create({.config = &model_,
-                                                   .device = device_.get(),
-                                                   .ops = ops_.get(),
-                                                   .dense = &dense_,
-                                                   .resident = &resident_,
-                                                   .resident_sets = &resident_sets_,
-                                                   .cache = &cache_,
-                                                   .tokens_max = tokens_max}));
+    KT_ASSIGN_OR_RETURN(forward_,
+                        Forward::Create({.config = &model_,
+                                         .device = device_.get(),
+                                         .ops = ops_.get(),
+                                         .dense = &dense_,
+                                         .resident = &resident_,
+                                         .resident_sets = &resident_sets_,
+                                         .cache = &cache_,
+                                         .tokens_max = tokens_max,
+                                         .fp8_index_keys = config.device().fp8_index_keys()}));
     StepLimits limits{.tokens_max = tokens_max,
                       .sequences_max = scheduler.max_running_requests(),
                       .vocab = model_.vocab,
@@ -133,8 +189,9 @@ class GpuWorker final : public Worker {
                     .hidden = moe.width,
                     .top_k = moe.top_k,
                     .activation_bytes = ops_->activation_bytes()};
-    service_ = std::make_unique<WorkerService>(engine_.get(), shape, RingWaitPolicy{},
-                                               context_.segments, [this] { pool_->BindCaller(); });
+    service_ = std::make_unique<WorkerService>(
+        engine_.get(), shape, RingWaitPolicy{}, context_.segments, [this] { pool_->BindCaller(); },
+        [this](bool all) { return SelfCheck(all); });
     pool_->BeginActive();
     return absl::OkStatus();
   }
@@ -144,6 +201,7 @@ class GpuWorker final : public Worker {
   std::unique_ptr<topology::ThreadPool> pool_;
   std::unique_ptr<Device> device_;
   ModelConfig model_;
+  WeightSummary summary_;
   ExpertSets resident_sets_;
   DenseWeights dense_;
   DeviceBuffer resident_memory_;

@@ -50,6 +50,12 @@ struct HeadsView {
   int64_t head_stride = 0;
 };
 
+// Per head: key_up [kv_lora, nope] takes a query to latent space, value_up [v_head_dim, kv_lora]
+// back; expand [nope + v_head_dim, kv_lora], where the plain form may be used, gives key and value.
+struct LatentHeads {
+  std::span<const PackedMatrix> key_up, value_up, expand;
+};
+
 struct DeltaNetWeights {
   const float* conv = nullptr;        // [channels, conv_kernel]
   const float* a_log = nullptr;       // [value_heads]
@@ -114,14 +120,14 @@ class Ops {
   virtual void LatentWrite(const AttentionConfig& a, const LayerCache& cache, const void* c,
                            const void* k_rope, int64_t k_rope_stride,
                            std::span<const SequenceView> sequences) = 0;
-  // out [rows, heads, v_head_dim] of q [rows, heads, nope + rope] roped. Per head key_up
-  // [kv_lora, nope] takes a query to latent space and value_up [v_head_dim, kv_lora] back.
-  // selection [rows, top_k] (IndexerSelect) or null: every position.
+  // out [rows, heads, v_head_dim] of q [rows, heads, nope + rope] roped. selection [rows, top_k]
+  // (IndexSelect) or null: every position.
   virtual void LatentAttention(const AttentionConfig& a, const LayerCache& cache,
-                               std::span<const PackedMatrix> key_up,
-                               std::span<const PackedMatrix> value_up, const void* q,
-                               const int32_t* selection, int top_k,
-                               std::span<const SequenceView> sequences, void* out) = 0;
+                               const LatentHeads& heads, const void* q, const int32_t* selection,
+                               int top_k, std::span<const SequenceView> sequences, void* out) = 0;
+  // Rounds rows of x [rows, head_dim] in place to what an FP8 index cache holds, behind a Hadamard
+  // transform; head_dim is a power of two.
+  virtual void IndexQuantize(const IndexerConfig& ix, void* x, int rows) = 0;
   // k [rows, head_dim] into the index keys' blocks.
   virtual void IndexWrite(const IndexerConfig& ix, const LayerCache& cache, const void* k,
                           std::span<const SequenceView> sequences) = 0;

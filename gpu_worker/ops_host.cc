@@ -16,7 +16,7 @@
 namespace kt {
 namespace {
 
-constexpr int kExpertTokensPerPass = 256;
+constexpr int kExpertTokensPerPass = 256;  // of a call at most
 // Below these sizes handing work to other threads costs more than it saves.
 constexpr int64_t kElementsPerTask = 16384;
 constexpr int64_t kRouterWorkPerTask = 1 << 18;
@@ -26,8 +26,8 @@ size_t Align(size_t x) { return (x + 255) / 256 * 256; }
 // Rows of a product that wait in fp32 for their rounding to bf16.
 constexpr int kLinearRows = 256;
 
-MoeFfn FfnOf(const MoeConfig& m, Isa isa) {
-  return MoeFfn(MoeShapeOf(m, m.intermediate), isa, kExpertTokensPerPass);
+MoeFfn FfnOf(const MoeConfig& m, const HostOpsOptions& o) {
+  return MoeFfn(MoeShapeOf(m, m.intermediate), o.isa, std::min(kExpertTokensPerPass, o.tokens_max));
 }
 
 struct ScratchSizes {
@@ -35,7 +35,7 @@ struct ScratchSizes {
     linear = Align(static_cast<size_t>(std::min(o.tokens_max, kLinearRows)) *
                    static_cast<size_t>(o.linear_width) * 4);
     for (const MoeConfig& m : c.moes)
-      experts = std::max(experts, Align(FfnOf(m, o.isa).ScratchBytes(threads)));
+      experts = std::max(experts, Align(FfnOf(m, o).ScratchBytes(threads)));
     sample = Align(SampleScratchBytes(c.vocab));
     total = static_cast<size_t>(threads) * sample + linear + experts;
   }
@@ -182,11 +182,20 @@ class HostOps final : public Ops {
                    std::span<const SequenceView> sequences) override {
     attention_.LatentWrite(a, cache, c, k_rope, k_rope_stride, sequences);
   }
-  void LatentAttention(const AttentionConfig& a, const LayerCache& cache,
-                       std::span<const PackedMatrix> key_up, std::span<const PackedMatrix> value_up,
+  void LatentAttention(const AttentionConfig& a, const LayerCache& cache, const LatentHeads& heads,
                        const void* q, const int32_t* selection, int top_k,
                        std::span<const SequenceView> sequences, void* out) override {
-    attention_.LatentAttention(a, cache, key_up, value_up, q, selection, top_k, sequences, out);
+    attention_.LatentAttention(a, cache, heads, q, selection, top_k, sequences, out);
+  }
+  void IndexQuantize(const IndexerConfig& ix, void* x, int rows) override {
+    Split(rows, ix.head_dim, [&](int first, int count) {
+      kt::IndexerQuantize(o_.isa, {.x = At(x, int64_t{first} * ix.head_dim),
+                                   .stride = ix.head_dim,
+                                   .rows = count,
+                                   .n = ix.head_dim,
+                                   .hadamard = true,
+                                   .is_bf16 = o_.bf16});
+    });
   }
   void IndexWrite(const IndexerConfig& ix, const LayerCache& cache, const void* k,
                   std::span<const SequenceView> sequences) override {
@@ -263,15 +272,14 @@ class HostOps final : public Ops {
 
   void Experts(const MoeConfig& moe, const ExpertWeights* experts, const void* x, int tokens,
                const int32_t* ids, const float* weights, float* y) override {
-    FfnOf(moe, o_.isa)
-        .Run({.x = x,
-              .x_is_bf16 = o_.bf16,
-              .tokens = tokens,
-              .ids = ids,
-              .weights = weights,
-              .experts = experts,
-              .y = y},
-             expert_scratch_, parallel_);
+    FfnOf(moe, o_).Run({.x = x,
+                        .x_is_bf16 = o_.bf16,
+                        .tokens = tokens,
+                        .ids = ids,
+                        .weights = weights,
+                        .experts = experts,
+                        .y = y},
+                       expert_scratch_, parallel_);
   }
 
   void ScaleRows(float* y, const float* gate, int tokens, int n) override {

@@ -13,11 +13,12 @@ namespace kt {
 
 struct HostOpsOptions {
   Isa isa = Isa::kScalar;
-  bool bf16 = true;       // activation type
-  int block_tokens = 16;  // of the KV cache
-  int tokens_max = 0;     // rows of a call
-  int position_max = 0;   // positions are below it
-  int linear_width = 0;   // n of the widest Linear
+  bool bf16 = true;           // activation type
+  int block_tokens = 16;      // of the KV cache
+  int tokens_max = 0;         // rows of a call
+  int position_max = 0;       // positions are below it
+  int linear_width = 0;       // n of the widest Linear
+  bool deterministic = true;  // false: other forms where prompts are long
 };
 
 // The operations on the CPU. `parallel` outlives them; scratch comes from the device's memory.

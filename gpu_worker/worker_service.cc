@@ -3,6 +3,7 @@
 
 #include "common/base/status.h"
 #include "common/rpc/status_convert.h"
+#include "worker/layer_facts.h"
 
 namespace kt {
 
@@ -66,6 +67,15 @@ grpc::Status WorkerService::RunSteps(
   }
   absl::MutexLock lock(&stream_mutex_);
   if (current_ == context) current_ = nullptr;
+  return grpc::Status::OK;
+}
+
+grpc::Status WorkerService::SelfCheck(grpc::ServerContext*, const proto::SelfCheckRequest* request,
+                                      proto::SelfCheckReply* reply) {
+  absl::MutexLock lock(&step_mutex_);
+  auto rows = self_check_(request->all_layers());
+  if (!rows.ok()) return ToGrpc(rows.status());
+  *reply = ToReply(*rows);
   return grpc::Status::OK;
 }
 

@@ -7,6 +7,7 @@
 #include "absl/synchronization/mutex.h"
 #include "gpu_worker/engine.h"
 #include "proto/gpu_worker.grpc.pb.h"
+#include "worker/self_check.h"
 
 namespace kt {
 
@@ -16,20 +17,26 @@ class WorkerService final : public proto::GpuWorker::Service {
   // Maps a segment of the node by name.
   using SegmentSource =
       std::function<absl::StatusOr<Segment>(const std::string& name, size_t bytes)>;
+  using SelfCheckFunction =
+      std::function<absl::StatusOr<std::vector<SelfCheckRow>>(bool all_layers)>;
   // `ring_shape` has the workers, width and tokens of this system's expert tasks.
   // `on_step_thread` runs first on every thread that is going to run steps.
   WorkerService(Engine* engine, const RingShape& ring_shape, RingWaitPolicy policy,
-                SegmentSource segments, std::function<void()> on_step_thread)
+                SegmentSource segments, std::function<void()> on_step_thread,
+                SelfCheckFunction self_check)
       : engine_(engine),
         ring_shape_(ring_shape),
         policy_(policy),
         segments_(std::move(segments)),
-        on_step_thread_(std::move(on_step_thread)) {}
+        on_step_thread_(std::move(on_step_thread)),
+        self_check_(std::move(self_check)) {}
 
   grpc::Status AttachExperts(grpc::ServerContext*, const proto::AttachExpertsRequest*,
                              proto::AttachExpertsReply*) override;
   grpc::Status RunSteps(grpc::ServerContext*,
                         grpc::ServerReaderWriter<proto::StepResult, proto::StepPlan>*) override;
+  grpc::Status SelfCheck(grpc::ServerContext*, const proto::SelfCheckRequest*,
+                         proto::SelfCheckReply*) override;
 
  private:
   absl::Status Attach(const proto::AttachExpertsRequest& request, proto::AttachExpertsReply& reply);
@@ -39,6 +46,7 @@ class WorkerService final : public proto::GpuWorker::Service {
   const RingWaitPolicy policy_;
   const SegmentSource segments_;
   const std::function<void()> on_step_thread_;
+  const SelfCheckFunction self_check_;
 
   absl::Mutex attach_mutex_;
   uint64_t generation_ ABSL_GUARDED_BY(attach_mutex_) = 0;

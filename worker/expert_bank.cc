@@ -84,10 +84,15 @@ absl::StatusOr<IntermediateSlice> SliceOfWorker(int intermediate, int index, int
 size_t ExpertBank::Bytes(const ModelConfig& config, const StoredModel& stored,
                          const ExpertSets& sets, IntermediateSlice slice, bool exact) {
   size_t bytes = 0;
-  for (size_t l = 0; l < sets.size(); ++l) {
-    for (int e : sets[l])
-      bytes += LayoutOf(stored.layers[l].experts[static_cast<size_t>(e)], slice, exact).bytes;
-  }
+  for (size_t l = 0; l < sets.size(); ++l) bytes += LayerBytes(stored, sets, l, slice, exact);
+  return bytes;
+}
+
+size_t ExpertBank::LayerBytes(const StoredModel& stored, const ExpertSets& sets, size_t layer,
+                              IntermediateSlice slice, bool exact) {
+  size_t bytes = 0;
+  for (int e : sets[layer])
+    bytes += LayoutOf(stored.layers[layer].experts[static_cast<size_t>(e)], slice, exact).bytes;
   return bytes;
 }
 

@@ -37,6 +37,8 @@ class ExpertBank {
   // `exact` as in PackedFormatOf.
   static size_t Bytes(const ModelConfig& config, const StoredModel& stored, const ExpertSets& sets,
                       IntermediateSlice slice, bool exact);
+  static size_t LayerBytes(const StoredModel& stored, const ExpertSets& sets, size_t layer,
+                           IntermediateSlice slice, bool exact);
 
   // Packs into `memory` (Bytes long, outlives the bank). `progress` gets the bytes packed so far.
   static ExpertBank Load(const ModelConfig& config, const StoredModel& stored,

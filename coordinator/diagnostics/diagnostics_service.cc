@@ -101,4 +101,13 @@ grpc::Status DiagnosticsService::Trace(grpc::ServerContext* context,
   return grpc::Status::CANCELLED;
 }
 
+grpc::Status DiagnosticsService::SelfCheck(grpc::ServerContext*,
+                                           const proto::SelfCheckRequest* request,
+                                           proto::SelfCheckReplies* replies) {
+  auto done = self_check_(*request);
+  if (!done.ok()) return ToGrpc(done.status());
+  *replies = *std::move(done);
+  return grpc::Status::OK;
+}
+
 }  // namespace kt

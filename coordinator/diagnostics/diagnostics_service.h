@@ -3,6 +3,8 @@
 #define KT_COORDINATOR_DIAGNOSTICS_DIAGNOSTICS_SERVICE_H_
 
 #include <atomic>
+#include <functional>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "coordinator/generation/generation.h"
@@ -16,19 +18,25 @@ struct TraceLimits {
   int context_length = 0;
 };
 
+using SelfCheckAll =
+    std::function<absl::StatusOr<proto::SelfCheckReplies>(const proto::SelfCheckRequest&)>;
+
 // Thread-safe; `generator` outlives it.
 class DiagnosticsService final : public proto::Diagnostics::Service {
  public:
-  DiagnosticsService(Generator* generator, const TraceLimits& limits)
-      : generator_(generator), limits_(limits) {}
+  DiagnosticsService(Generator* generator, const TraceLimits& limits, SelfCheckAll self_check)
+      : generator_(generator), limits_(limits), self_check_(std::move(self_check)) {}
   grpc::Status Trace(grpc::ServerContext* context, const proto::TraceRequest* request,
                      grpc::ServerWriter<proto::TraceEvent>* writer) override;
+  grpc::Status SelfCheck(grpc::ServerContext* context, const proto::SelfCheckRequest* request,
+                         proto::SelfCheckReplies* replies) override;
 
  private:
   absl::StatusOr<GenerationRequest> MakeRequest(const proto::TraceRequest& request);
 
   Generator* const generator_;
   const TraceLimits limits_;
+  const SelfCheckAll self_check_;
   std::atomic<uint64_t> count_{0};
 };
 

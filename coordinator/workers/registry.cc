@@ -131,7 +131,7 @@ void Registry::AttachIfComplete() {
       auto it = workers_.find({kind, i});
       if (it == workers_.end() || it->second.state != proto::WORKER_STATE_READY) return;
       const Worker& w = it->second;
-      action.workers.push_back({it->first, w.incarnation, w.address, w.facts});
+      action.workers.push_back({it->first, w.incarnation, w.address, w.isa, w.facts});
     }
   }
   action.generation = ++generation_;
@@ -144,6 +144,15 @@ void Registry::Lose(const std::string& reason) {
   ++generation_;  // an attachment under way is of no use any more
   attaching_ = false;
   if (std::exchange(serving_, false)) actions_.push_back(LostAction{reason});
+}
+
+std::vector<WorkerEndpoint> Registry::Ready() const {
+  std::vector<WorkerEndpoint> ready;
+  for (const auto& [key, w] : workers_) {
+    if (w.state == proto::WORKER_STATE_READY)
+      ready.push_back({key, w.incarnation, w.address, w.isa, w.facts});
+  }
+  return ready;
 }
 
 Json Registry::Health() const {

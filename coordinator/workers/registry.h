@@ -49,6 +49,7 @@ struct WorkerEndpoint {
   WorkerKey key;
   uint64_t incarnation = 0;
   std::string address;
+  std::string isa;
   proto::WorkerFacts facts;
 };
 
@@ -87,6 +88,8 @@ class Registry {
 
   bool serving() const { return serving_; }
   bool was_serving() const { return was_serving_; }
+  // Of the workers that are ready.
+  std::vector<WorkerEndpoint> Ready() const;
   // {"state": "starting|ready|degraded|failed", "progress", "reasons", "workers": [...]}
   Json Health() const;
 

@@ -200,6 +200,31 @@ void WorkerLinks::Carry(RegistryAction& action) {
   }
 }
 
+std::vector<WorkerEndpoint> WorkerLinks::Ready() const {
+  absl::MutexLock lock(&mutex_);
+  return registry_.Ready();
+}
+
+absl::StatusOr<proto::SelfCheckReplies> WorkerLinks::SelfCheck(
+    const proto::SelfCheckRequest& request) {
+  if (!serving()) return Unavailable("self-check: not all workers are ready");
+  proto::SelfCheckReplies replies;
+  for (const WorkerEndpoint& w : Ready()) {
+    proto::WorkerSelfCheck* out = replies.add_workers();
+    out->set_worker(WorkerName(w.key));
+    out->set_isa(w.isa);
+    grpc::ClientContext context;
+    auto channel = InternalChannel(w.address);
+    grpc::Status status =
+        w.key.kind == proto::WORKER_KIND_GPU
+            ? proto::GpuWorker::NewStub(channel)->SelfCheck(&context, request, out->mutable_reply())
+            : proto::CpuExpertWorker::NewStub(channel)->SelfCheck(&context, request,
+                                                                  out->mutable_reply());
+    KT_RETURN_IF_ERROR(Annotate(FromGrpc(status), WorkerName(w.key)));
+  }
+  return replies;
+}
+
 absl::Status WorkerLinks::Attach(const AttachAction& action) {
   auto deadline = [](grpc::ClientContext& context) {
     context.set_deadline(std::chrono::system_clock::now() + kAttachTimeout);

@@ -16,6 +16,7 @@
 #include "coordinator/workers/registry.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/cpu_expert_worker.grpc.pb.h"
+#include "proto/diagnostics.pb.h"
 #include "proto/gpu_worker.grpc.pb.h"
 
 namespace kt {
@@ -42,6 +43,9 @@ class WorkerLinks final : public proto::Coordinator::Service, public StepTranspo
   bool serving() const;
   bool was_serving() const;  // at any time
   Json Health() const;
+  std::vector<WorkerEndpoint> Ready() const;  // GPU workers, then expert workers, by index
+  // Of every worker, one after the other. Unavailable: not all of them are ready.
+  absl::StatusOr<proto::SelfCheckReplies> SelfCheck(const proto::SelfCheckRequest& request);
 
   grpc::Status Register(grpc::ServerContext*, const proto::RegisterRequest*,
                         proto::RegisterReply*) override;
