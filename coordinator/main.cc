@@ -147,7 +147,7 @@ absl::Status Serve(const proto::RuntimeConfig& config, const sigset_t& stop_sign
   KT_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(config.model().path()));
   KT_ASSIGN_OR_RETURN(std::unique_ptr<PromptRenderer> renderer,
                       MakeRenderer(config.model(), model.model_type));
-  KT_ASSIGN_OR_RETURN(std::vector<int32_t> stop_tokens,
+  KT_ASSIGN_OR_RETURN(model.eos_token_ids,
                       MakeStopTokens(config.model().path(), model, *tokenizer));
   KT_ASSIGN_OR_RETURN(api::ApiDefaults defaults, MakeDefaults(config.model()));
 
@@ -174,7 +174,7 @@ absl::Status Serve(const proto::RuntimeConfig& config, const sigset_t& stop_sign
       std::unique_ptr<Scheduler> scheduler,
       Scheduler::Create({.options = config.scheduler(),
                          .queue_timeout = std::chrono::milliseconds(server.queue_timeout_ms()),
-                         .eos_token_ids = std::move(stop_tokens)},
+                         .eos_token_ids = model.eos_token_ids},
                         tokenizer.get()));
   SteadyClock clock;
   SchedulerLoop loop(std::move(scheduler), &links, &clock);
