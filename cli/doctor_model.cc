@@ -107,9 +107,10 @@ void CheckFiles(const std::string& dir, Findings& findings) {
   const auto has = [&](const char* name) {
     return std::filesystem::exists(std::filesystem::path(dir) / name, error);
   };
-  if (!has("tokenizer.json")) {
-    findings.push_back({Level::kFail, "tokenizer", "tokenizer.json is missing",
-                        "copy it from the model's repository into " + dir});
+  if (!has("tokenizer.json") && !has("tiktoken.model")) {
+    findings.push_back(
+        {Level::kFail, "tokenizer", "tokenizer.json is missing",
+         "copy it, or Kimi's tiktoken.model, from the model's repository into " + dir});
   }
   if (!has("chat_template.jinja") && !has("tokenizer_config.json")) {
     findings.push_back({Level::kWarn, "chat template",

@@ -18,6 +18,8 @@ const std::vector<EnvironmentVariable>& EnvironmentTable() {
        "Words put before the command of every process, for an emulator: `qemu-x86_64 -cpu "
        "Haswell`"},
       {"XDG_RUNTIME_DIR", true, "Place of the run's private directory; else `/tmp`"},
+      {"XDG_CONFIG_HOME", true,
+       "Place of `kt/models.json`, the names of `kt model`; else `~/.config`"},
       {"HWLOC_XMLFILE", true, "Another machine's topology, for tests"},
       {"KT_KERNEL_CPU_VARIANT", false, kForceIsa},
       {"KT_RAWINT4_BACKEND", false, kForceIsa},

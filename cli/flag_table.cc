@@ -24,12 +24,12 @@ std::vector<Flag> MakeTable() {
   using R = RunOptions;
   return {
       {kModel, "MODEL_DIR,--model,--model-path", "DIR", &R::model, "", kWorks,
-       "Hugging Face directory of the model"},
+       "Hugging Face directory of the model, or a name of `kt model list` (docs/presets.md)"},
       {kModel, "--kt-weight-path,--weights-path", "DIR", &R::weight_path, "the model's", kWorks,
        "Directory of the CPU experts' weights with its own config.json and format; everything else "
        "is read from the model's"},
       {kModel, "--served-model-name", "NAME", &R::served_model_name,
-       "name of the model's directory", kWorks, "Id in `/v1/models`"},
+       "the model's name, or that of its directory", kWorks, "Id in `/v1/models`"},
       {kModel, "--chat-template", "FILE", &R::chat_template, "the model's", kWorks,
        "Jinja template of the prompt"},
       {kModel, "--context-length", "N", &R::context_length, "from config.json", kWorks,

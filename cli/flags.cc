@@ -9,6 +9,7 @@
 #include <optional>
 #include <sstream>
 
+#include "cli/model_registry.h"
 #include "common/base/json.h"
 #include "common/base/status.h"
 
@@ -256,7 +257,34 @@ absl::StatusOr<RunOptions> RunFlags::Read() {
                          missing.size() == 1 ? "it" : "them");
   if (options.model.empty())
     return InvalidArgument("--model: is missing; give the model's directory");
+  KT_ASSIGN_OR_RETURN(ResolvedModel resolved, ResolveModel(options.model));
+  options.model = resolved.path;
+  if (options.served_model_name.empty()) options.served_model_name = resolved.name;
+  if (resolved.preset != nullptr) KT_RETURN_IF_ERROR(ApplyPreset(*resolved.preset, &options));
   return options;
+}
+
+absl::Status RunFlags::ApplyPreset(const Preset& preset, RunOptions* options) {
+  for (const PresetFlag& wanted : preset.flags) {
+    const auto& [flag, option] =
+        *std::find_if(options_.begin(), options_.end(),
+                      [&](const auto& o) { return o.second->check_lname(wanted.name); });
+    if (option->count() > 0) continue;  // the user's own value
+    const std::string name = DashedName(*option);
+    const Values values = {wanted.value};
+    const std::string shown = flag->value.empty() ? name : name + " " + wanted.value;
+    std::string note;
+    if (std::optional<std::string> reason = Missing(*flag, name, values)) {
+      note = fmt::format("left out, not built yet: {}", *reason);
+    } else if (flag->use == FlagUse::kAccepted) {
+      note = fmt::format("{} has no effect here: {}", shown, flag->text);
+    } else {
+      KT_RETURN_IF_ERROR(std::visit(Store{*flag, name, values, *options}, flag->target));
+      note = shown;
+    }
+    options->notes.push_back(fmt::format("preset {}: {}", preset.name, note));
+  }
+  return absl::OkStatus();
 }
 
 std::string FlagsMarkdown() {

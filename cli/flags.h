@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cli/presets.h"
 #include "cli/run_options.h"
 
 namespace kt::cli {
@@ -53,12 +54,15 @@ class RunFlags {
   explicit RunFlags(CLI::App* command);
 
   // After CLI11 has parsed the command line: reads the file of --config (the command line wins),
-  // checks and converts all values. InvalidArgument: one sentence with flag, value and what is
-  // allowed. Unimplemented: one sentence with all flags that are not built yet.
+  // checks and converts all values, puts the directory in the place of a model's name, and takes
+  // from the name's preset what was not given. InvalidArgument: one sentence with flag, value and
+  // what is allowed. Unimplemented: one sentence with all flags that are not built yet. NotFound:
+  // the name is known but no directory of it.
   absl::StatusOr<RunOptions> Read();
 
  private:
   absl::Status ReadConfigFile(const std::string& path);
+  absl::Status ApplyPreset(const Preset& preset, RunOptions* options);
 
   std::vector<std::pair<const Flag*, CLI::Option*>> options_;
   CLI::Option* config_;

@@ -7,6 +7,7 @@
 
 #include "cli/chat_command.h"
 #include "cli/doctor_command.h"
+#include "cli/model_command.h"
 #include "cli/perplexity_command.h"
 #include "cli/run_command.h"
 #include "cli/selftest_command.h"
@@ -22,6 +23,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   int exit_code = kt::kExitOk;
   kt::cli::RegisterRunCommand(app, &exit_code);
+  kt::cli::RegisterModelCommand(app, &exit_code);
   kt::cli::RegisterChatCommand(app, &exit_code);
   kt::cli::RegisterDoctorCommand(app, &exit_code);
   kt::cli::RegisterStatusCommand(app, &exit_code);

@@ -52,7 +52,9 @@ absl::StatusOr<ModelConfig> CheckModelDir(const std::string& dir) {
   std::error_code error;
   if (!fs::exists(dir, error)) {
     return NotFound(
-        "model {}: there is no such directory; give the path of a Hugging Face model directory",
+        "model {}: there is no such directory; give the path of a Hugging Face model directory or "
+        "a "
+        "name of `kt model list`",
         dir);
   }
   if (!fs::is_directory(dir, error)) return InvalidArgument("model {}: is not a directory", dir);

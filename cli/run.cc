@@ -41,7 +41,8 @@ bool ConfigureRun(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* co
     return false;
   };
   absl::StatusOr<RunOptions> read = flags.Read();
-  if (!read.ok()) return fail(kExitUsage, read.status());
+  if (!read.ok())
+    return fail(absl::IsNotFound(read.status()) ? kExitBadModel : kExitUsage, read.status());
   *options = *std::move(read);
   if (absl::Status log = SetUpLog("kt", options->log_level, options->log_format); !log.ok())
     return fail(kExitUsage, log);

@@ -28,7 +28,8 @@
 #include "coordinator/request_log.h"
 #include "coordinator/runtime_state.h"
 #include "coordinator/template/chat_template.h"
-#include "coordinator/template/template_process.h"
+#include "coordinator/template/make_renderer.h"
+#include "coordinator/tokenizer/stop_tokens.h"
 #include "coordinator/workers/worker_links.h"
 #include "spdlog/spdlog.h"
 #include "worker/step_limits.h"
@@ -48,18 +49,28 @@ class NoTemplate final : public PromptRenderer {
   const absl::Status why_;
 };
 
-absl::StatusOr<std::unique_ptr<PromptRenderer>> MakeRenderer(const proto::ModelOptions& model) {
-  absl::StatusOr<std::string> text = LoadChatTemplate(model.path(), model.chat_template_path());
-  if (absl::IsFailedPrecondition(text.status())) {
-    spdlog::warn("{}; /v1/chat/completions is refused, /v1/completions works",
-                 Message(text.status()));
-    return std::unique_ptr<PromptRenderer>(std::make_unique<NoTemplate>(text.status()));
+absl::StatusOr<std::unique_ptr<PromptRenderer>> MakeRenderer(const proto::ModelOptions& model,
+                                                             const std::string& model_type) {
+  auto renderer = MakePromptRenderer(model.path(), model.chat_template_path(), model_type);
+  if (!absl::IsFailedPrecondition(renderer.status())) return renderer;
+  spdlog::warn("{}; /v1/chat/completions is refused, /v1/completions works",
+               Message(renderer.status()));
+  return std::make_unique<NoTemplate>(renderer.status());
+}
+
+// A generation ends at each of them.
+absl::StatusOr<std::vector<int32_t>> MakeStopTokens(const std::string& model_dir,
+                                                    const ModelConfig& model,
+                                                    const Tokenizer& tokenizer) {
+  KT_ASSIGN_OR_RETURN(SpecialTokens special, LoadSpecialTokens(model_dir));
+  std::vector<int32_t> ids =
+      StopTokenIds(model.eos_token_ids, tokenizer, special.eos_token, model.vocab);
+  if (ids.empty()) {
+    spdlog::warn(
+        "no end token is known (eos_token_id of config.json and generation_config.json, eos_token "
+        "of tokenizer_config.json): answers end at their limit or a stop string only");
   }
-  if (!text.ok()) return text.status();
-  KT_ASSIGN_OR_RETURN(SpecialTokens special, LoadSpecialTokens(model.path()));
-  return TemplateProcess::Create({.template_text = *std::move(text),
-                                  .bos_token = special.bos_token,
-                                  .eos_token = special.eos_token});
+  return ids;
 }
 
 absl::StatusOr<api::ApiDefaults> MakeDefaults(const proto::ModelOptions& model) {
@@ -136,7 +147,10 @@ absl::Status Serve(const proto::RuntimeConfig& config, const sigset_t& stop_sign
   const std::string& runtime_dir = config.runtime_dir();
   KT_ASSIGN_OR_RETURN(ModelConfig model, LoadModelConfig(config.model().path()));
   KT_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(config.model().path()));
-  KT_ASSIGN_OR_RETURN(std::unique_ptr<PromptRenderer> renderer, MakeRenderer(config.model()));
+  KT_ASSIGN_OR_RETURN(std::unique_ptr<PromptRenderer> renderer,
+                      MakeRenderer(config.model(), model.model_type));
+  KT_ASSIGN_OR_RETURN(model.eos_token_ids,
+                      MakeStopTokens(config.model().path(), model, *tokenizer));
   KT_ASSIGN_OR_RETURN(api::ApiDefaults defaults, MakeDefaults(config.model()));
 
   metrics::Metrics metrics(config.model().served_model_name());

@@ -84,6 +84,16 @@ absl::StatusOr<std::vector<int32_t>> Tokenize(const std::string& text, std::stri
   }
   auto ids = tokenizer.Encode(text);
   if (!ids.ok()) return WithParam(Annotate(ids.status(), param), param);
+  // A tokenizer may know more tokens than the model has, reserved ones for instance.
+  auto outside =
+      std::find_if(ids->begin(), ids->end(), [&](int id) { return id >= facts.vocab_size; });
+  if (outside != ids->end()) {
+    return WithParam(
+        InvalidArgument(
+            "{}: the token {:?} has the id {}, which the model lacks: its ids end at {}", param,
+            tokenizer.TokenBytes(*outside), *outside, facts.vocab_size - 1),
+        param);
+  }
   return ids;
 }
 

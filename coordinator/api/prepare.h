@@ -14,8 +14,8 @@ namespace kt::api {
 inline constexpr int kCompletionTokensDefault = 16;
 
 // Text → ids. Text that cannot fit the context, however it is tokenized, is refused before that
-// work is done (`token_bytes_max`: bytes of the longest token). InvalidArgument: not UTF-8, empty
-// or too long (context_length_exceeded, with both numbers).
+// work is done (`token_bytes_max`: bytes of the longest token). InvalidArgument: not UTF-8, empty,
+// with a token that the model lacks, or too long (context_length_exceeded, with both numbers).
 absl::StatusOr<std::vector<int32_t>> Tokenize(const std::string& text, std::string_view param,
                                               const Tokenizer& tokenizer, const ModelFacts& facts,
                                               size_t token_bytes_max);

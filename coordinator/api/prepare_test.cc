@@ -71,6 +71,14 @@ TEST_F(PrepareTest, TextThatCannotFitIsRefusedUntokenized) {
   EXPECT_THAT(Message(call.status()), HasSubstr("(100000 bytes)"));
 }
 
+TEST_F(PrepareTest, TokensThatTheModelLacksAreRefused) {
+  const ModelFacts facts = {.name = "m", .context_length = 100, .vocab_size = 'b' + 1};
+  EXPECT_TRUE(Tokenize("ab", "prompt", tokenizer_, facts, 1).ok());
+  auto status = Tokenize("abc", "prompt", tokenizer_, facts, 1).status();
+  EXPECT_EQ(ErrorParam(status), "prompt");
+  EXPECT_THAT(Message(status), HasSubstr("\"c\" has the id 99"));
+}
+
 TEST_F(PrepareTest, ManyPromptsGetIdsOfTheirOwn) {
   auto call = Run(Endpoint::kCompletion, R"({"prompt":["ab","c"],"n":3,"rid":"r","echo":true})");
   ASSERT_TRUE(call.ok());

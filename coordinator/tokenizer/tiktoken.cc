@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/tokenizer/tiktoken.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/escaping.h"
 #include "common/base/status.h"
 #include "coordinator/tokenizer/bpe_tokenizer.h"
@@ -12,9 +14,11 @@
 namespace kt {
 namespace {
 
+constexpr int64_t kFileBytesMax = int64_t{64} << 20;
 constexpr size_t kTokenBytesMax = 1024;
-constexpr int32_t kKimiReservedTokens =
-    256;  // ids behind the vocabulary, named by the config or "<|reserved_token_ID|>"
+constexpr size_t kExcerptBytes = 80;
+// Ids behind the vocabulary, named by the config or "<|reserved_token_ID|>".
+constexpr int32_t kKimiReservedTokens = 256;
 constexpr std::string_view kKimiPattern =
     R"([\p{Han}]+)"
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
@@ -23,33 +27,33 @@ constexpr std::string_view kKimiPattern =
 
 using Rank = std::pair<std::string, int32_t>;
 
-absl::StatusOr<Rank> ParseLine(const std::string& line) {
+absl::StatusOr<Rank> ParseLine(std::string_view line) {
   size_t space = line.find(' ');
   Rank rank;
   const char* end = line.data() + line.size();
-  if (space == std::string::npos ||
+  if (space == std::string_view::npos ||
       !absl::Base64Unescape(absl::string_view(line.data(), space), &rank.first) ||
       rank.first.empty() || rank.first.size() > kTokenBytesMax) {
-    return InvalidArgument("expected a token in base64, a space and a rank, got {:?}",
-                           line.substr(0, 80));
+    return InvalidArgument(
+        "expected a token of 1 to {} bytes in base64, a space and a rank, got {:?}", kTokenBytesMax,
+        line.substr(0, kExcerptBytes));
   }
   auto [rest, error] = std::from_chars(line.data() + space + 1, end, rank.second);
   if (error != std::errc() || rest != end)
-    return InvalidArgument("expected a rank behind the space, got {:?}", line.substr(0, 80));
+    return InvalidArgument("expected a rank behind the space, got {:?}",
+                           line.substr(0, kExcerptBytes));
   return rank;
 }
 
-absl::StatusOr<std::vector<Rank>> ReadRanks(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return NotFound("{}: cannot be opened", path);
+absl::StatusOr<std::vector<Rank>> ParseRanks(std::string_view text) {
   std::vector<Rank> ranks;
-  std::string line;
-  for (int number = 1; std::getline(file, line); ++number) {
+  for (size_t number = 1, begin = 0; begin < text.size(); ++number) {
+    size_t end = std::min(text.find('\n', begin), text.size());
+    std::string_view line = text.substr(begin, end - begin);
+    begin = end + 1;
     if (line.empty()) continue;
     auto rank = ParseLine(line);
-    if (!rank.ok()) return Annotate(rank.status(), fmt::format("{}: line {}", path, number));
-    if (ranks.size() > static_cast<size_t>(BpeTokenizer::kIdMax))
-      return InvalidArgument("{}: has more than {} tokens", path, ranks.size());
+    if (!rank.ok()) return Annotate(rank.status(), fmt::format("line {}", number));
     ranks.push_back(*std::move(rank));
   }
   return ranks;
@@ -67,50 +71,27 @@ void AddMerges(const std::vector<Rank>& ranks, Bpe* bpe) {
   }
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTiktoken(
-    const std::string& path, std::string_view pattern,
-    const std::function<std::vector<AddedToken>(int32_t)>& added_tokens) {
-  KT_ASSIGN_OR_RETURN(std::vector<Rank> ranks, ReadRanks(path));
-  KT_ASSIGN_OR_RETURN(Regex regex, Regex::Compile(pattern));
-  auto tokenizer =
-      std::make_unique<BpeTokenizer>(Normalizer(), PreTokenizer::FromRegex(std::move(regex)));
-  for (const auto& [bytes, id] : ranks) {
-    if (absl::Status status = tokenizer->AddByteToken(bytes, id); !status.ok())
-      return Annotate(status, path);
-  }
-  for (int byte = 0; byte < 256; ++byte) {
-    if (!tokenizer->bpe().Find(std::string(1, static_cast<char>(byte))))
-      return InvalidArgument("{}: byte {} has no token", path, byte);
-  }
-  tokenizer->bpe().set_options({.ignore_merges = true});
-  AddMerges(ranks, &tokenizer->bpe());
-  if (absl::Status status =
-          tokenizer->AddAddedTokens(added_tokens(static_cast<int32_t>(ranks.size())));
-      !status.ok()) {
-    return Annotate(status, path);
-  }
-  return tokenizer;
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return NotFound("{}: cannot be opened", path);
+  const auto size = static_cast<int64_t>(file.tellg());
+  if (size < 0 || size > kFileBytesMax)
+    return InvalidArgument("{}: has {} bytes, more than the {} allowed", path, size, kFileBytesMax);
+  std::string text(static_cast<size_t>(size), '\0');
+  if (!file.seekg(0).read(text.data(), size)) return InvalidArgument("{}: cannot be read", path);
+  return text;
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> LoadKimiTiktoken(const std::string& path,
-                                                            const Json& config) {
-  KT_ASSIGN_OR_RETURN(auto tokenizer_class,
-                      JsonString(config, "tokenizer_class", "tokenizer_config.json"));
-  if (tokenizer_class != "TikTokenTokenizer") {
-    return InvalidArgument(
-        "{}: tokenizer_class {:?} in tokenizer_config.json is not supported with a tiktoken "
-        "vocabulary; supported is TikTokenTokenizer "
-        "(Kimi), other models need a tokenizer.json",
-        path, tokenizer_class.value_or("null"));
-  }
-  absl::flat_hash_map<int32_t, AddedToken> named;
-  const Json decoder = config.value("added_tokens_decoder", Json::object());
-  if (!decoder.is_object())
+using NamedTokens = absl::flat_hash_map<int32_t, AddedToken>;
+
+absl::StatusOr<NamedTokens> ReadNamedTokens(const Json& config) {
+  NamedTokens named;
+  auto decoder = config.find("added_tokens_decoder");
+  if (decoder == config.end() || decoder->is_null()) return named;
+  if (!decoder->is_object())
     return InvalidArgument("tokenizer_config.json: added_tokens_decoder must be an object, got {}",
-                           JsonExcerpt(decoder));
-  for (const auto& [key, value] : decoder.items()) {
+                           JsonExcerpt(*decoder));
+  for (const auto& [key, value] : decoder->items()) {
     std::string where = fmt::format("tokenizer_config.json: added_tokens_decoder[{:?}]", key);
     KT_ASSIGN_OR_RETURN(AddedToken token, AddedToken::FromJson(value, where));
     auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token.id);
@@ -118,17 +99,85 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadKimiTiktoken(const std::string& p
       return InvalidArgument("{}: the key must be a token id", where);
     named[token.id] = std::move(token);
   }
-  return LoadTiktoken(path, kKimiPattern, [&](int32_t base) {
-    std::vector<AddedToken> added;
-    for (int32_t id = base; id < base + kKimiReservedTokens; ++id) {
-      auto it = named.find(id);
-      added.push_back(
-          it != named.end()
-              ? it->second
-              : AddedToken{.id = id, .content = fmt::format("<|reserved_token_{}|>", id)});
+  return named;
+}
+
+// A vocabulary that was cut at the end of a line shows here: its ids end too early for the names.
+absl::StatusOr<std::vector<AddedToken>> KimiAddedTokens(NamedTokens named, int32_t base) {
+  std::vector<AddedToken> added;
+  for (int32_t id = base; id < base + kKimiReservedTokens; ++id) {
+    auto it = named.find(id);
+    if (it == named.end()) {
+      added.push_back({.id = id, .content = fmt::format("<|reserved_token_{}|>", id)});
+    } else {
+      added.push_back(std::move(it->second));
+      named.erase(it);
     }
-    return added;
-  });
+  }
+  if (named.empty()) return added;
+  const AddedToken& token = named.begin()->second;
+  return InvalidArgument(
+      "tokenizer_config.json: added_tokens_decoder names token {} ({:?}), but the vocabulary has "
+      "{} tokens, which leaves the ids {} to {} to be named; is the vocabulary cut off or another "
+      "model's?",
+      token.id, token.content, base, base, base + kKimiReservedTokens - 1);
+}
+
+template <typename Parse>
+absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& path, const Parse& parse) {
+  KT_ASSIGN_OR_RETURN(std::string text, ReadText(path));
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = parse(text);
+  if (!tokenizer.ok()) return Annotate(tokenizer.status(), path);
+  return tokenizer;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> ParseTiktoken(std::string_view text,
+                                                         std::string_view pattern,
+                                                         const AddedTokensOf& added_tokens) {
+  KT_ASSIGN_OR_RETURN(std::vector<Rank> ranks, ParseRanks(text));
+  KT_ASSIGN_OR_RETURN(Regex regex, Regex::Compile(pattern));
+  auto tokenizer =
+      std::make_unique<BpeTokenizer>(Normalizer(), PreTokenizer::FromRegex(std::move(regex)));
+  for (const auto& [bytes, id] : ranks) KT_RETURN_IF_ERROR(tokenizer->AddByteToken(bytes, id));
+  for (int byte = 0; byte < 256; ++byte) {
+    if (!tokenizer->bpe().Find(std::string(1, static_cast<char>(byte))))
+      return InvalidArgument("byte {} has no token", byte);
+  }
+  tokenizer->bpe().set_options({.ignore_merges = true});
+  AddMerges(ranks, &tokenizer->bpe());
+  KT_ASSIGN_OR_RETURN(std::vector<AddedToken> added,
+                      added_tokens(static_cast<int32_t>(ranks.size())));
+  KT_RETURN_IF_ERROR(tokenizer->AddAddedTokens(std::move(added)));
+  return tokenizer;
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> ParseKimiTiktoken(std::string_view text,
+                                                             const Json& config) {
+  KT_ASSIGN_OR_RETURN(auto tokenizer_class,
+                      JsonString(config, "tokenizer_class", "tokenizer_config.json"));
+  if (tokenizer_class != "TikTokenTokenizer") {
+    return InvalidArgument(
+        "tokenizer_class {:?} in tokenizer_config.json is not supported with a tiktoken "
+        "vocabulary; supported is TikTokenTokenizer (Kimi), other models need a tokenizer.json",
+        tokenizer_class.value_or("null"));
+  }
+  KT_ASSIGN_OR_RETURN(NamedTokens named, ReadNamedTokens(config));
+  return ParseTiktoken(text, kKimiPattern,
+                       [&](int32_t base) { return KimiAddedTokens(std::move(named), base); });
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTiktoken(const std::string& path,
+                                                        std::string_view pattern,
+                                                        const AddedTokensOf& added_tokens) {
+  return Load(path,
+              [&](std::string_view text) { return ParseTiktoken(text, pattern, added_tokens); });
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadKimiTiktoken(const std::string& path,
+                                                            const Json& config) {
+  return Load(path, [&](std::string_view text) { return ParseKimiTiktoken(text, config); });
 }
 
 }  // namespace kt

@@ -11,19 +11,30 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/json.h"
 #include "coordinator/tokenizer/added_tokens.h"
 #include "coordinator/tokenizer/tokenizer.h"
 
 namespace kt {
 
-// `pattern` splits the text; `added_tokens(n)` gives the tokens besides the n of the file. Errors
-// begin with the path.
-absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTiktoken(
-    const std::string& path, std::string_view pattern,
-    const std::function<std::vector<AddedToken>(int32_t)>& added_tokens);
+// The tokens besides the `base` ones of the file.
+using AddedTokensOf = std::function<absl::StatusOr<std::vector<AddedToken>>(int32_t base)>;
 
-// tiktoken.model of a Kimi model; its split pattern is not in the model's files but in its code.
-// `config` is tokenizer_config.json.
+// `text` is the file, `pattern` splits what is encoded. InvalidArgument names line or token.
+absl::StatusOr<std::unique_ptr<Tokenizer>> ParseTiktoken(std::string_view text,
+                                                         std::string_view pattern,
+                                                         const AddedTokensOf& added_tokens);
+
+// tiktoken.model of a Kimi model; its split pattern is not in the model's files but in its code, as
+// are the 256 ids behind those of the file. `config` is tokenizer_config.json, which names some of
+// them; a name for any other id is an error.
+absl::StatusOr<std::unique_ptr<Tokenizer>> ParseKimiTiktoken(std::string_view text,
+                                                             const Json& config);
+
+// The same from a file; errors begin with the path.
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTiktoken(const std::string& path,
+                                                        std::string_view pattern,
+                                                        const AddedTokensOf& added_tokens);
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadKimiTiktoken(const std::string& path,
                                                             const Json& config);
 
