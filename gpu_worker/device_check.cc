@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu_worker/device_check.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -44,7 +45,7 @@ struct Rig {
                                                                 .dense = c.dense,
                                                                 .cache = &rig->cache,
                                                                 .tokens_max = kTokens}));
-    int width = FfnWidth(*c.config);
+    int width = std::max(1, FfnWidth(*c.config));
     KT_ASSIGN_OR_RETURN(rig->memory,
                         c.device->Allocate(FfnBuffers::Bytes(width, kTokens, 4), "self-check"));
     rig->ffn = FfnBuffers::Carve(rig->memory.As<uint8_t>(), width, kTokens);

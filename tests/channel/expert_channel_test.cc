@@ -86,7 +86,8 @@ class ExpertChannelTest : public ::testing::TestWithParam<std::string> {
           if (task.layer == 14) hold_.WaitForNotification();
           return FakeExperts(w, task);
         },
-        [this](const std::string&, size_t) -> absl::StatusOr<Segment> { return Mapping(); }));
+        [this](const std::string&, size_t) -> absl::StatusOr<Segment> { return Mapping(); }, [] {},
+        [](bool) { return proto::SelfCheckReply(); }));
     servers_.push_back(ServerRunner::Start(targets_.back(), {services_.back().get()}).value());
   }
 
