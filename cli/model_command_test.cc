@@ -25,7 +25,9 @@ struct Outcome {
 
 class ModelCommandTest : public testing::Test {
  protected:
-  ModelCommandTest() : base_(testing::TempDir() + "/model_command." + std::to_string(getpid())) {
+  ModelCommandTest()
+      : base_(fs::canonical(testing::TempDir()).string() + "/model_command." +
+              std::to_string(getpid())) {
     fs::create_directories(base_ + "/model");
     fs::create_directories(base_ + "/empty");
     std::ofstream(base_ + "/model/config.json") << "{}";

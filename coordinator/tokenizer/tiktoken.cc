@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <map>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/escaping.h"
 #include "common/base/status.h"
 #include "coordinator/tokenizer/bpe_tokenizer.h"
@@ -82,7 +82,7 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
   return text;
 }
 
-using NamedTokens = absl::flat_hash_map<int32_t, AddedToken>;
+using NamedTokens = std::map<int32_t, AddedToken>;  // by id
 
 absl::StatusOr<NamedTokens> ReadNamedTokens(const Json& config) {
   NamedTokens named;
