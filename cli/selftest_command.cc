@@ -60,8 +60,10 @@ int SelftestMain(RunFlags& flags, const SelftestOptions& o) {
   int exit_code = kExitFailure;
   auto server = ManagedServer::Start(std::move(config), o.show_log, &exit_code);
   if (!server.ok()) return Fail(exit_code, Message(server.status()));
+  auto rules = LoadRouterRules(options.model);
+  if (!rules.ok()) return Fail(kExitFailure, Message(rules.status()));
   TraceClient client((*server)->coordinator_address());
-  auto rows = RunGoldenChecks(*golden, float32, client);
+  auto rows = RunGoldenChecks(*golden, float32, *rules, client);
   if (!rows.ok()) return Fail(kExitFailure, Message(rows.status()));
   bool ok = std::all_of(rows->begin(), rows->end(), [](const CheckRow& r) { return r.ok; });
   if (o.json) {
