@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "cli/flags.h"
 #include "cli/run.h"
@@ -56,12 +57,22 @@ int SelftestMain(RunFlags& flags, const SelftestOptions& o) {
   const std::string golden_dir = o.golden_dir.empty() ? options.model : o.golden_dir;
   auto golden = Golden::Load(golden_dir);
   if (!golden.ok()) return Fail(kExitUsage, "--golden: " + Message(golden.status()));
-  const bool float32 = config.device().activation_dtype() == "float32";
   int exit_code = kExitFailure;
+  std::optional<ReferenceRouting> reference;
+  if (config.device().activation_dtype() != "float32") {
+    proto::RuntimeConfig float32 = config;
+    float32.mutable_device()->set_activation_dtype("float32");
+    auto server = ManagedServer::Start(std::move(float32), o.show_log, &exit_code);
+    if (!server.ok()) return Fail(exit_code, Message(server.status()));
+    TraceClient client((*server)->coordinator_address());
+    auto traced = TraceRouting(*golden, client);
+    if (!traced.ok()) return Fail(kExitFailure, Message(traced.status()));
+    reference = *std::move(traced);
+  }
   auto server = ManagedServer::Start(std::move(config), o.show_log, &exit_code);
   if (!server.ok()) return Fail(exit_code, Message(server.status()));
   TraceClient client((*server)->coordinator_address());
-  auto rows = RunGoldenChecks(*golden, float32, client);
+  auto rows = RunGoldenChecks(*golden, reference ? &*reference : nullptr, client);
   if (!rows.ok()) return Fail(kExitFailure, Message(rows.status()));
   bool ok = std::all_of(rows->begin(), rows->end(), [](const CheckRow& r) { return r.ok; });
   if (o.json) {

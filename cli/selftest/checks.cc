@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/selftest/checks.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
-#include <span>
 
 #include "common/base/status.h"
 
@@ -13,13 +14,10 @@ namespace {
 
 constexpr double kFp32Bound = 1e-3, kFp32WeightBound = 1e-4;
 constexpr double kBf16MeanFloor = 0.15, kBf16MaxFloor = 1.0;
-// In bf16 a near-tie of the router may flip, which moves the logits of that position by far more
-// than rounding does. So a few positions may lie beyond the bound on the maximum as long as the
-// mean over all of them holds.
-constexpr double kBf16FlippedShareMax = 0.25;
 
 struct Difference {
   double max = 0, mean = 0;
+  size_t at = 0;  // where the largest is
 };
 
 // NaN counts as infinite.
@@ -28,16 +26,21 @@ Difference Compare(std::span<const float> got, std::span<const float> want) {
   for (size_t i = 0; i < want.size(); ++i) {
     double x = std::abs(static_cast<double>(got[i]) - static_cast<double>(want[i]));
     if (!(x <= 1e30)) x = 1e30;
-    d.max = std::max(d.max, x);
+    if (x > d.max) d.max = x, d.at = i;
     d.mean += x / static_cast<double>(want.size());
   }
   return d;
 }
 
+std::set<int32_t> Row(std::span<const int32_t> ids, size_t row, size_t width) {
+  const auto part = ids.subspan(row * width, width);
+  return {part.begin(), part.end()};
+}
+
 class Checker {
  public:
-  Checker(const Golden& golden, bool float32, TraceClient& client)
-      : golden_(golden), float32_(float32), client_(client) {}
+  Checker(const Golden& golden, const ReferenceRouting* reference, TraceClient& client)
+      : golden_(golden), float32_(reference == nullptr), reference_(reference), client_(client) {}
 
   absl::Status Prompt(const std::string& p) {
     const std::vector<int32_t>& ids = golden_.Find(p + ".input_ids")->ints;
@@ -46,7 +49,7 @@ class Checker {
     request.mutable_token_ids()->Add(ids.begin(), ids.end());
     request.mutable_capture()->set_logits(true);
     request.mutable_capture()->set_hidden(p == "short");
-    request.mutable_capture()->set_routing(p == "short");
+    request.mutable_capture()->set_routing(p == "short" || !float32_);
     request.mutable_capture()->set_selection(!golden_.indexed_layers(p).empty());
     if (!float32_ && ids.size() > IndexerTopK()) return NotCompared(p);
     KT_ASSIGN_OR_RETURN(Trace trace, client_.Run(request));
@@ -54,7 +57,7 @@ class Checker {
     if (float32_) KT_RETURN_IF_ERROR(Selections(p, trace));
     if (p == "short" && float32_) {
       KT_RETURN_IF_ERROR(Hidden(trace, ids.size()));
-      KT_RETURN_IF_ERROR(Routing(trace));
+      KT_RETURN_IF_ERROR(Routing(trace, ids.size()));
     }
     if (!float32_ && ids.size() + greedy.size() > IndexerTopK())
       return NotCompared(p + " continuation");
@@ -74,44 +77,53 @@ class Checker {
     rows.push_back({name, value, bound, value <= bound, std::move(note)});
   }
 
-  // got, want [rows, vocab]
-  void AddLogits(const std::string& prompt, const std::string& name, std::span<const float> got,
-                 std::span<const float> want, size_t vocab) {
-    Difference all = Compare(got, want);
-    if (float32_) return Add(name + " max", all.max, kFp32Bound);
-    Bf16Noise noise = golden_.noise(prompt);
-    Add(name + " mean", all.mean, std::max(kBf16MeanFloor, 3 * noise.mean_abs));
-    const double bound = std::max(kBf16MaxFloor, 3 * noise.max_abs);
-    double max = 0;
-    size_t beyond = 0, count = want.size() / vocab;
-    for (size_t r = 0; r < count; ++r) {
-      double row_max = Compare(got.subspan(r * vocab, vocab), want.subspan(r * vocab, vocab)).max;
-      if (row_max > bound) {
-        ++beyond;
-      } else {
-        max = std::max(max, row_max);
-      }
+  // The largest difference from a golden tensor [rows, n], and where it is if it is too large.
+  void AddMax(const std::string& name, const std::string& tensor, std::span<const float> got,
+              double bound) {
+    const GoldenTensor& want = *golden_.Find(tensor);
+    const Difference d = Compare(got, want.values);
+    const size_t n = static_cast<size_t>(want.shape.back());
+    Add(name, d.max, bound,
+        d.max <= bound ? ""
+                       : fmt::format("{}[{}, {}]: got {}, golden {}", tensor, d.at / n, d.at % n,
+                                     got[d.at], want.values[d.at]));
+  }
+
+  // Logits of the positions from `first` on against a golden tensor [rows, vocab].
+  absl::Status AddLogits(const std::string& prompt, const std::string& name,
+                         const std::string& tensor, const Trace& trace, size_t first) {
+    const GoldenTensor& want = *golden_.Find(tensor);
+    const size_t vocab = static_cast<size_t>(want.shape.back()), n = want.values.size() / vocab;
+    if (trace.logits.size() != (first + n) * vocab) {
+      return Internal("selftest: {} logits for the {} positions up to those of {} with {} each",
+                      trace.logits.size(), first + n, tensor, vocab);
     }
-    rows.push_back(
-        {name + " max", max, bound,
-         static_cast<double>(beyond) <= kBf16FlippedShareMax * static_cast<double>(count),
-         beyond == 0 ? ""
-                     : fmt::format("without {} of {} positions up to {:.2f}: routed otherwise",
-                                   beyond, count, all.max)});
+    const auto got = std::span(trace.logits).subspan(first * vocab);
+    if (float32_) {
+      AddMax(name + " max", tensor, got, kFp32Bound);
+      return absl::OkStatus();
+    }
+    KT_ASSIGN_OR_RETURN(const auto flipped,
+                        FlippedLayers(reference_->at(prompt), trace, first + n));
+    std::vector<PositionDifference> positions;
+    for (size_t r = 0; r < n; ++r) {
+      const Difference d =
+          Compare(got.subspan(r * vocab, vocab), std::span(want.values).subspan(r * vocab, vocab));
+      positions.push_back({d.mean, d.max, flipped[first + r]});
+    }
+    const Bf16Noise noise = golden_.noise(prompt);
+    for (CheckRow& row : CheckBf16(name, positions, std::max(kBf16MeanFloor, 3 * noise.mean_abs),
+                                   std::max(kBf16MaxFloor, 3 * noise.max_abs)))
+      rows.push_back(std::move(row));
+    return absl::OkStatus();
   }
 
   absl::Status LastLogits(const std::string& p, const Trace& trace, size_t tokens) {
-    const GoldenTensor& want = *golden_.Find(p + ".logits");
-    size_t rows_wanted = static_cast<size_t>(want.shape[0]),
-           vocab = static_cast<size_t>(want.shape[1]);
-    if (trace.logits.size() != tokens * vocab || tokens < rows_wanted) {
-      return Internal("selftest: {} logits for {} tokens of a vocabulary of {}",
-                      trace.logits.size(), tokens, vocab);
-    }
-    std::span<const float> last(trace.logits.data() + (tokens - rows_wanted) * vocab,
-                                rows_wanted * vocab);
-    AddLogits(p, p + " logits", last, want.values, vocab);
-    return absl::OkStatus();
+    const auto rows_wanted = static_cast<size_t>(golden_.Find(p + ".logits")->shape[0]);
+    if (tokens < rows_wanted)
+      return InvalidArgument("golden.safetensors: {}.logits has {} positions, the prompt {}", p,
+                             rows_wanted, tokens);
+    return AddLogits(p, p + " logits", p + ".logits", trace, tokens - rows_wanted);
   }
 
   absl::Status Hidden(const Trace& trace, size_t tokens) {
@@ -124,36 +136,38 @@ class Checker {
         return Internal("selftest: {} has {} values for {} tokens, expected {}", name,
                         trace.hidden[i].size(), tokens, want->values.size());
       }
-      Add(name, Compare(trace.hidden[i], want->values).max, kFp32Bound);
+      AddMax(name, name, trace.hidden[i], kFp32Bound);
     }
     return absl::OkStatus();
   }
 
-  absl::Status Routing(const Trace& trace) {
+  absl::Status Routing(const Trace& trace, size_t tokens) {
     for (int layer : golden_.routed_layers()) {
-      std::string prefix = "short.routing." + std::to_string(layer);
-      auto it = trace.routing.find(layer);
+      const std::string prefix = "short.routing." + std::to_string(layer);
+      const auto captured = trace.routing.find(layer);
       const GoldenTensor* ids = golden_.Find(prefix + ".expert_ids");
       const GoldenTensor* weights = golden_.Find(prefix + ".weights");
       const GoldenTensor* logits = golden_.Find(prefix + ".router_logits");
-      if (it == trace.routing.end() || weights == nullptr || logits == nullptr ||
-          ids->shape.size() != 2 || it->second.ids.size() != ids->ints.size() ||
-          it->second.weights.size() != weights->values.size() ||
-          it->second.logits.size() != logits->values.size()) {
+      if (captured == trace.routing.end() || weights == nullptr || logits == nullptr ||
+          ids->shape.size() != 2 || captured->second.ids.size() != ids->ints.size() ||
+          captured->second.weights.size() != weights->values.size() ||
+          captured->second.logits.size() != logits->values.size()) {
         return Internal("selftest: layer {} was not captured as the golden file has it", layer);
       }
-      size_t k = static_cast<size_t>(ids->shape[1]);
+      const RoutingTrace& got = captured->second;
+      const auto k = static_cast<size_t>(ids->shape[1]);
       int wrong = 0;
-      for (size_t t = 0; t < ids->ints.size(); t += k) {
-        std::set<int32_t> got(it->second.ids.begin() + static_cast<long>(t),
-                              it->second.ids.begin() + static_cast<long>(t + k));
-        std::set<int32_t> want(ids->ints.begin() + static_cast<long>(t),
-                               ids->ints.begin() + static_cast<long>(t + k));
-        wrong += got != want;
+      std::string note;
+      for (size_t t = 0; t < tokens; ++t) {
+        const std::set<int32_t> chosen = Row(got.ids, t, k), golden = Row(ids->ints, t, k);
+        if (chosen == golden) continue;
+        if (wrong++ == 0)
+          note = fmt::format("{}[{}]: got {{{}}}, golden {{{}}}", prefix + ".expert_ids", t,
+                             fmt::join(chosen, ", "), fmt::join(golden, ", "));
       }
-      Add(prefix + ".expert_ids", wrong, 0, "tokens with other experts");
-      Add(prefix + ".weights", Compare(it->second.weights, weights->values).max, kFp32WeightBound);
-      Add(prefix + ".router_logits", Compare(it->second.logits, logits->values).max, kFp32Bound);
+      Add(prefix + ".expert_ids", wrong, 0, note);
+      AddMax(prefix + ".weights", prefix + ".weights", got.weights, kFp32WeightBound);
+      AddMax(prefix + ".router_logits", prefix + ".router_logits", got.logits, kFp32Bound);
     }
     return absl::OkStatus();
   }
@@ -204,40 +218,63 @@ class Checker {
     bool ok = margin < allowed;
     rows.push_back(
         {p + " greedy", ok ? 0 : static_cast<double>(want.size() - same), 0, ok,
-         fmt::format("first {} of {} tokens equal; margin there {:.3f}, noise allows {:.3f}", same,
-                     want.size(), margin, allowed)});
+         fmt::format("first {} of {} tokens equal, then got {}, golden {}; margin there {:.3f}, "
+                     "noise allows {:.3f}",
+                     same, want.size(), same < got.size() ? std::to_string(got[same]) : "nothing",
+                     want[same], margin, allowed)});
   }
 
   // The golden continuation as a prompt: the logits from which each of its tokens was chosen.
   absl::Status TeacherForced(const std::string& p, const std::vector<int32_t>& ids,
                              const std::vector<int32_t>& greedy) {
-    const GoldenTensor* want = golden_.Find(p + ".greedy_logits");
-    if (want == nullptr) return absl::OkStatus();
+    if (golden_.Find(p + ".greedy_logits") == nullptr) return absl::OkStatus();
     proto::TraceRequest request;
     request.mutable_token_ids()->Add(ids.begin(), ids.end());
     request.mutable_token_ids()->Add(greedy.begin(), greedy.end() - 1);
     request.mutable_capture()->set_logits(true);
+    request.mutable_capture()->set_routing(!float32_);
     KT_ASSIGN_OR_RETURN(Trace trace, client_.Run(request));
-    size_t vocab = want->values.size() / greedy.size(), first = (ids.size() - 1) * vocab;
-    if (trace.logits.size() != first + want->values.size()) {
-      return Internal("selftest: {} logits for the continuation of {}, expected {}",
-                      trace.logits.size(), p, first + want->values.size());
-    }
-    AddLogits(p, p + " continuation logits", std::span(trace.logits).subspan(first), want->values,
-              vocab);
-    return absl::OkStatus();
+    return AddLogits(p, p + " continuation logits", p + ".greedy_logits", trace, ids.size() - 1);
   }
 
   const Golden& golden_;
   const bool float32_;
+  const ReferenceRouting* const reference_;
   TraceClient& client_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::vector<CheckRow>> RunGoldenChecks(const Golden& golden, bool float32,
+std::vector<CheckRow> CheckBf16(const std::string& name,
+                                std::span<const PositionDifference> positions, double mean_bound,
+                                double max_bound) {
+  double sum = 0, max = 0;
+  std::vector<std::string> flipped;
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const PositionDifference& p = positions[i];
+    if (p.flipped_layer) {
+      flipped.push_back(fmt::format("{} (layer {})", i, *p.flipped_layer));
+      continue;
+    }
+    sum += p.mean;
+    if (flipped.empty()) max = std::max(max, p.max);
+  }
+  const size_t compared = positions.size() - flipped.size();
+  const double mean = compared == 0 ? 0 : sum / static_cast<double>(compared);
+  const std::string note =
+      flipped.empty()
+          ? ""
+          : fmt::format("without {} of {} positions, routed otherwise than in float32: {}",
+                        flipped.size(), positions.size(), fmt::join(flipped, ", "));
+  return {{name + " mean", mean, mean_bound, mean <= mean_bound, note},
+          {name + " max", max, max_bound, max <= max_bound,
+           flipped.empty() ? "" : "before the first of them"}};
+}
+
+absl::StatusOr<std::vector<CheckRow>> RunGoldenChecks(const Golden& golden,
+                                                      const ReferenceRouting* reference,
                                                       TraceClient& client) {
-  Checker checker(golden, float32, client);
+  Checker checker(golden, reference, client);
   for (const std::string& prompt : golden.prompts()) KT_RETURN_IF_ERROR(checker.Prompt(prompt));
   return std::move(checker.rows);
 }

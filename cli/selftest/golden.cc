@@ -34,6 +34,8 @@ absl::StatusOr<Golden> Golden::Load(const std::string& dir) {
   auto entries = ParseSafetensors(bytes);
   if (!entries.ok()) return Annotate(entries.status(), dir + "/golden.safetensors");
   for (const SafetensorsEntry& e : *entries) {
+    if (e.shape.empty() || e.data.empty())
+      return InvalidArgument("{}/golden.safetensors: {} is empty or a scalar", dir, Quoted(e.name));
     GoldenTensor tensor{.shape = e.shape};
     if (e.dtype == DType::kF32) tensor.values = Values<float>(e);
     if (e.dtype == DType::kI32) tensor.ints = Values<int32_t>(e);
@@ -46,8 +48,8 @@ absl::StatusOr<Golden> Golden::Load(const std::string& dir) {
     if (ids == nullptr) continue;
     const GoldenTensor* logits = golden.Find(name + ".logits");
     const GoldenTensor* greedy = golden.Find(name + ".greedy_ids");
-    if (ids->ints.empty() || logits == nullptr || logits->shape.size() != 2 || greedy == nullptr ||
-        greedy->ints.empty()) {
+    if (ids->ints.empty() || logits == nullptr || logits->shape.size() != 2 ||
+        logits->values.empty() || greedy == nullptr || greedy->ints.empty()) {
       return InvalidArgument(
           "{}/golden.safetensors: {} needs input_ids, logits [n, vocab] and greedy_ids", dir, name);
     }

@@ -16,9 +16,9 @@
 namespace kt {
 
 struct GoldenTensor {
-  std::vector<int64_t> shape;
-  std::vector<float> values;  // F32 tensors
-  std::vector<int32_t> ints;  // I32 tensors
+  std::vector<int64_t> shape;  // at least one dimension, none of them 0
+  std::vector<float> values;   // F32 tensors
+  std::vector<int32_t> ints;   // I32 tensors
 };
 
 // Noise of a bf16 run of the reference against its own fp32 run; absent where not recorded.

@@ -79,8 +79,6 @@ struct Metrics::State {
   Counter& prompt_tokens =
       NewCounter("kt:prompt_tokens_total", "Prompt tokens of admitted requests.");
   Counter& generation_tokens = NewCounter("kt:generation_tokens_total", "Generated tokens.");
-  Counter& cached_tokens =
-      NewCounter("kt:cached_tokens_total", "Prompt tokens found in the prefix cache.");
   Histogram& first_token = NewHistogram("kt:time_to_first_token_seconds",
                                         "From the request to its first token.", kFirstTokenSeconds);
   Histogram& token = NewHistogram("kt:inter_token_latency_seconds",
@@ -127,9 +125,6 @@ void Metrics::AddPromptTokens(int64_t tokens) {
 }
 void Metrics::AddGenerationTokens(int64_t tokens) {
   state_->generation_tokens.Increment(static_cast<double>(tokens));
-}
-void Metrics::AddCachedTokens(int64_t tokens) {
-  state_->cached_tokens.Increment(static_cast<double>(tokens));
 }
 void Metrics::ObserveTimeToFirstToken(double seconds) { state_->first_token.Observe(seconds); }
 void Metrics::ObserveInterTokenLatency(double seconds) { state_->token.Observe(seconds); }

@@ -54,7 +54,6 @@ class Metrics {
   void ObserveInterTokenLatency(double seconds);
 
   // Scheduler, workers, supervision.
-  void AddCachedTokens(int64_t tokens);
   void SetScheduler(const SchedulerFigures& figures);
   void SetWorker(const WorkerFigures& worker);
   void SetDegraded(bool degraded);

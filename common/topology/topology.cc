@@ -79,15 +79,6 @@ std::vector<Cache> DataCaches(hwloc_topology_t topology) {
   return caches;
 }
 
-std::string CpuModel(hwloc_topology_t topology) {
-  auto candidates = ObjectsOf(topology, HWLOC_OBJ_PACKAGE);
-  candidates.push_back(hwloc_get_root_obj(topology));
-  for (hwloc_obj_t object : candidates) {
-    if (const char* model = hwloc_obj_get_info_by_name(object, "CPUModel")) return model;
-  }
-  return "";
-}
-
 }  // namespace
 
 absl::StatusOr<Topology> Topology::Load(const TopologyOptions& options) {
@@ -132,7 +123,6 @@ absl::StatusOr<Topology> Topology::Load(const TopologyOptions& options) {
     }
   }
   result.caches_ = DataCaches(topology);
-  result.cpu_model_ = CpuModel(topology);
   return result;
 }
 
@@ -145,14 +135,6 @@ const NumaNode* Topology::FindNode(int id) const {
 std::vector<int> Topology::allowed_pus() const {
   std::vector<int> pus;
   for (const Core& core : cores_) pus.insert(pus.end(), core.pus.begin(), core.pus.end());
-  std::sort(pus.begin(), pus.end());
-  return pus;
-}
-
-std::vector<int> Topology::NodePus(const NumaNode& node) const {
-  std::vector<int> pus;
-  for (int core : node.cores)
-    pus.insert(pus.end(), cores_[core].pus.begin(), cores_[core].pus.end());
   std::sort(pus.begin(), pus.end());
   return pus;
 }

@@ -53,10 +53,8 @@ class Topology {
   const std::vector<Core>& cores() const { return cores_; }      // ordered by node, then by number
   const std::vector<NumaNode>& nodes() const { return nodes_; }  // ascending ids, at least one
   const std::vector<Cache>& caches() const { return caches_; }   // ascending levels
-  const std::string& cpu_model() const { return cpu_model_; }    // empty: not known
   const NumaNode* FindNode(int id) const;                        // nullptr: no such node
   std::vector<int> allowed_pus() const;                          // ascending
-  std::vector<int> NodePus(const NumaNode& node) const;          // allowed ones, ascending
 
   // Keeps the calling thread on these CPUs. Errors (a sandbox or emulator that forbids it) leave
   // the thread as it was.
@@ -76,7 +74,6 @@ class Topology {
   std::vector<Core> cores_;
   std::vector<NumaNode> nodes_;
   std::vector<Cache> caches_;
-  std::string cpu_model_;
 };
 
 }  // namespace kt::topology

@@ -42,8 +42,10 @@ TEST(TopologyTest, CountsOnlyCpusInTheMask) {
   EXPECT_THAT(topology.allowed_pus(), ElementsAre(1, 2, 3, 9));
   ASSERT_EQ(topology.cores().size(), 3u);
   EXPECT_THAT(topology.cores()[0].pus, ElementsAre(1));
-  EXPECT_THAT(topology.NodePus(topology.nodes()[0]), ElementsAre(1, 2, 3));
-  EXPECT_THAT(topology.NodePus(topology.nodes()[1]), ElementsAre(9));
+  EXPECT_THAT(topology.cores()[1].pus, ElementsAre(2, 3));
+  EXPECT_THAT(topology.cores()[2].pus, ElementsAre(9));
+  EXPECT_THAT(topology.nodes()[0].cores, ElementsAre(0, 1));
+  EXPECT_THAT(topology.nodes()[1].cores, ElementsAre(2));
 }
 
 TEST(TopologyTest, HandlesGapsInIdsMemoryOnlyAndCpuOnlyNodes) {

@@ -4,8 +4,8 @@
 #ifndef KT_COORDINATOR_TOKENIZER_REGEX_H_
 #define KT_COORDINATOR_TOKENIZER_REGEX_H_
 
-#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,7 +23,8 @@ namespace kt {
 // The bound on one piece of work with regular expressions, and its buffers. One thread at a time.
 class RegexRun {
  public:
-  // Matching stops with an error some time after `text_bytes` of text should long have been done.
+  // Matching stops with an error after many times the work that `text_bytes` of text take. Work is
+  // counted, not timed: whether a text is refused depends on nothing but the text.
   explicit RegexRun(size_t text_bytes);
   ~RegexRun();
   RegexRun(const RegexRun&) = delete;
@@ -31,10 +32,10 @@ class RegexRun {
 
  private:
   friend class Regex;
-  bool OverDeadline();
+  bool Charge(size_t position);
 
-  std::chrono::steady_clock::time_point deadline_;
-  unsigned attempts_ = 0;
+  uint64_t work_left_;   // items of patterns tried and bytes passed
+  size_t position_ = 0;  // in the text, at the last item tried
   pcre2_real_match_data_8* data_;
   pcre2_real_match_context_8* context_;
 };

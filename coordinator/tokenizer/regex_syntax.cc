@@ -127,6 +127,8 @@ class Translator {
       return absl::OkStatus();
     }
     pos_ = end + 1;
+    // A count is work that RegexRun does not see.
+    if (low.size() > 3 || high.size() > 3) return Unsupported(begin, "; counts go up to 999");
     out_ += fmt::format("{{{}{}}}", low.empty() ? "0" : low,
                         comma == std::string_view::npos ? "" : fmt::format(",{}", high));
     bool reluctant = comma != std::string_view::npos && Take("?");

@@ -69,9 +69,10 @@ TEST(RegexTest, ConstructsThatPcreReadsDifferently) {
 
 TEST(RegexTest, WhatIsNotSupportedIsNamed) {
   for (const char* pattern :
-       {"(a)\\1", "\\R",   "\\X",         "\\G",           "\\K",   "a{1,2}+",   "a(?i)b",
-        "(?x)a",  "(?~a)", "[[:alpha:]]", "\\p{Nonsense}", "[]",    "[a&&]",     "[z-a]",
-        "[a",     "\\",    "\\x{110000}", "\\xZZ",         "(?#c)", "\\p{Punct}"}) {
+       {"(a)\\1", "\\R",        "\\X",     "\\G",         "\\K",           "a{1,2}+",
+        "a(?i)b", "(?x)a",      "(?~a)",   "[[:alpha:]]", "\\p{Nonsense}", "[]",
+        "[a&&]",  "[z-a]",      "[a",      "\\",          "\\x{110000}",   "\\xZZ",
+        "(?#c)",  "\\p{Punct}", "a{1000}", "a{1,1000}"}) {
     auto status = Regex::Compile(pattern).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << pattern;
     EXPECT_THAT(Message(status), HasSubstr("not supported")) << pattern;
@@ -82,16 +83,34 @@ TEST(RegexTest, WhatIsNotSupportedIsNamed) {
   }
 }
 
+// The "a" behind the spaces is out of reach, but PCRE2 cannot know that there is no match at all.
 TEST(RegexTest, NoTextHoldsItForLong) {
-  std::string spaces(4'000'000, ' ');
-  for (const char* pattern : {"\\s+a", "(\\s+)+a"}) {
-    auto regex = Regex::Compile(pattern);
-    ASSERT_TRUE(regex.ok());
-    RegexRun run(0);
-    EXPECT_EQ(regex->ForEachMatch(spaces, &run, [](size_t, size_t) {}).code(),
-              absl::StatusCode::kInvalidArgument)
-        << pattern;
+  for (size_t length : {100'000, 4'000'000}) {
+    const std::string text = std::string(length, ' ') + "ba";
+    for (const char* pattern : {"\\s+a", "(\\s+)+a", "(?:\\s|\\s\\s)+a", "\\s+\\s+a", "\\s++c?a",
+                                "\\s*\\s*\\s*a", "\\s+(?=\\s+a)b", "(?:\\s*x?)*a"}) {
+      auto regex = Regex::Compile(pattern);
+      ASSERT_TRUE(regex.ok());
+      RegexRun run(0);
+      auto status = regex->ForEachMatch(text, &run, [](size_t, size_t) {});
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << pattern;
+      EXPECT_THAT(Message(status), HasSubstr("limit exceeded")) << pattern;
+    }
   }
+}
+
+// What one text leaves over of its work is all that the next one has.
+TEST(RegexTest, ARunBoundsAllItsTextsTogether) {
+  auto regex = Regex::Compile("\\s+a");
+  ASSERT_TRUE(regex.ok());
+  const std::string text = std::string(300, ' ') + "ba";  // about 300 * 300 / 2 steps back, twice
+  RegexRun run(0);
+  auto again = [&] { return regex->ForEachMatch(text, &run, [](size_t, size_t) {}); };
+  EXPECT_TRUE(again().ok());
+  int texts = 1;
+  while (texts < 100 && again().ok()) ++texts;
+  EXPECT_LT(texts, 100);
+  EXPECT_FALSE(again().ok());
 }
 
 TEST(RegexTest, LongRepeatedGroupsFit) {

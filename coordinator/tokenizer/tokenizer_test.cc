@@ -150,6 +150,20 @@ Json Added(const Json& flags) {
   return {{"added_tokens", Json::array({token})}};
 }
 
+TEST(AddedTokensTest, FlagsDecideWhatIsTaken) {
+  EXPECT_THAT(Encode(Added({}), "a <t> b"), ElementsAre(0, 5, 20, 5, 1));
+  EXPECT_THAT(Encode(Added({{"lstrip", true}}), "a  <t> b"), ElementsAre(0, 20, 5, 1));
+  EXPECT_THAT(Encode(Added({{"rstrip", true}}), "a <t>  b"), ElementsAre(0, 5, 20, 1));
+  EXPECT_THAT(Encode(Added({{"single_word", true}, {"content", "dd"}}), "add dd dde"),
+              ElementsAre(0, 3, 3, 5, 20, 5, 3, 3, 4));
+  Json lower = Added({{"normalized", true}, {"content", "<T>"}});
+  lower["normalizer"] = {{"type", "Lowercase"}};
+  EXPECT_THAT(Encode(lower, "A<t><T>"), ElementsAre(0, 20, 20));
+  lower["added_tokens"][0]["normalized"] = false;
+  EXPECT_THAT(Encode(lower, "A<T>"), ElementsAre(0, 20));
+  EXPECT_THAT(Encode(lower, "A<t>"), ElementsAre(0));
+}
+
 TEST(AddedTokensTest, LongestOfThoseThatBeginFirst) {
   Json two = Added({{"content", "ab"}});
   two["model"] = {{"vocab", {{"ab", nullptr}, {"abc", nullptr}}}, {"merges", Json::array()}};
@@ -194,6 +208,61 @@ TEST(NormalizerTest, EveryKind) {
               R"({"type": "Sequence", "normalizers": [{"type": "Strip"}, {"type": "Lowercase"}]})"),
           " A "),
       ElementsAre(0));
+}
+
+// Pieces show as tokens of their own when the vocabulary has the whole text.
+std::vector<std::string> Pieces(const Json& step, const std::string& text) {
+  Json json = Small();
+  json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {step, json["pre_tokenizer"]}}};
+  json["model"] = {{"vocab", Json::object()}, {"merges", Json::array()}, {"ignore_merges", true}};
+  int id = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    for (size_t n = 1; i + n <= text.size(); ++n) {
+      std::string part = text.substr(i, n), spelled;
+      for (char c : part) spelled += c == ' ' ? "Ġ" : std::string(1, c);
+      if (!json["model"]["vocab"].contains(spelled)) json["model"]["vocab"][spelled] = id++;
+    }
+  }
+  auto tokenizer = Load(json);
+  std::vector<std::string> pieces;
+  const Ids ids = *tokenizer->Encode(text);  // a range-for over the StatusOr's value would outlive it
+  for (int32_t token : ids) pieces.push_back(tokenizer->TokenBytes(token));
+  return pieces;
+}
+
+TEST(PreTokenizerTest, SplitBehaviours) {
+  auto split = [](const char* behavior, bool invert) {
+    return Pieces({{"type", "Split"},
+                   {"pattern", {{"String", "-"}}},
+                   {"behavior", behavior},
+                   {"invert", invert}},
+                  "a--b-c");
+  };
+  EXPECT_THAT(split("Removed", false), ElementsAre("a", "b", "c"));
+  EXPECT_THAT(split("Isolated", false), ElementsAre("a", "-", "-", "b", "-", "c"));
+  EXPECT_THAT(split("MergedWithPrevious", false), ElementsAre("a-", "-", "b-", "c"));
+  EXPECT_THAT(split("MergedWithNext", false), ElementsAre("a", "-", "-b", "-c"));
+  EXPECT_THAT(split("Contiguous", false), ElementsAre("a", "--", "b", "-", "c"));
+  EXPECT_THAT(split("Removed", true), ElementsAre("-", "-", "-"));
+  EXPECT_THAT(Pieces({{"type", "Split"},
+                      {"pattern", {{"Regex", "[a-c]+"}}},
+                      {"behavior", "Removed"},
+                      {"invert", true}},
+                     "ab cd"),
+              ElementsAre("ab", "c"));
+}
+
+TEST(PreTokenizerTest, EveryKind) {
+  EXPECT_THAT(Pieces({{"type", "Digits"}, {"individual_digits", true}}, "a12b"),
+              ElementsAre("a", "1", "2", "b"));
+  EXPECT_THAT(Pieces({{"type", "Digits"}, {"individual_digits", false}}, "a12b"),
+              ElementsAre("a", "12", "b"));
+  EXPECT_THAT(Pieces({{"type", "Whitespace"}}, "ab, c"), ElementsAre("ab", ",", "c"));
+  EXPECT_THAT(Pieces({{"type", "WhitespaceSplit"}}, "ab, c"), ElementsAre("ab,", "c"));
+  EXPECT_THAT(Pieces({{"type", "Punctuation"}}, "a+b,,c"),
+              ElementsAre("a", "+", "b", ",", ",", "c"));
+  EXPECT_THAT(Pieces({{"type", "Punctuation"}, {"behavior", "Contiguous"}}, "b,,c"),
+              ElementsAre("b", ",,", "c"));
 }
 
 TEST(PreTokenizerTest, ByteLevelSplitsAndPrefixesASpace) {

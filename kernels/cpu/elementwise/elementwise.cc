@@ -4,7 +4,6 @@
 #include "kernels/cpu/simd/dispatch.h"
 
 namespace kt {
-KT_DEFINE_ISA_DISPATCH(Add, AddArgs)
 KT_DEFINE_ISA_DISPATCH(AddParts, AddPartsArgs)
 KT_DEFINE_ISA_DISPATCH(Glu, GluArgs)
 KT_DEFINE_ISA_DISPATCH(Convert, ConvertArgs)

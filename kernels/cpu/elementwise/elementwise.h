@@ -12,15 +12,6 @@
 
 namespace kt {
 
-// residual[i] += x[i], both [n] of the activation type.
-struct AddArgs {
-  void* residual = nullptr;
-  const void* x = nullptr;
-  int64_t n = 0;
-  bool is_bf16 = false;
-};
-void Add(Isa isa, const AddArgs& args) noexcept;
-
 // residual[i] += parts[0][i] + parts[1][i] + ... for i in [begin, end), the parts summed in fp32 in
 // this order first.
 struct AddPartsArgs {

@@ -6,15 +6,6 @@ namespace kt::KT_ISA_NAMESPACE {
 namespace {
 
 template <typename T>
-void AddTyped(const AddArgs& a) {
-  T* residual = static_cast<T*>(a.residual);
-  const T* x = static_cast<const T*>(a.x);
-  ForEachVector(a.n, [&](int64_t i, auto load, auto store) {
-    store(residual + i, load(residual + i) + load(x + i));
-  });
-}
-
-template <typename T>
 void AddPartsTyped(const AddPartsArgs& a) {
   T* residual = static_cast<T*>(a.residual) + a.begin;
   ForEachVector(a.end - a.begin, [&](int64_t i, auto load, auto store) {
@@ -71,9 +62,6 @@ void SigmoidMulTyped(const SigmoidMulArgs& a) {
 
 }  // namespace
 
-void Add(const AddArgs& args) noexcept {
-  args.is_bf16 ? AddTyped<bf16>(args) : AddTyped<float>(args);
-}
 void AddParts(const AddPartsArgs& args) noexcept {
   args.is_bf16 ? AddPartsTyped<bf16>(args) : AddPartsTyped<float>(args);
 }

@@ -17,16 +17,15 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 float Round(float x, bool is_bf16) { return is_bf16 ? RoundToBf16(x) : x; }
 
-TEST(ElementwiseTest, AdditionsAndConversionAreExactInEveryRowOfTheTable) {
+TEST(ElementwiseTest, AdditionAndConversionAreExactInEveryRowOfTheTable) {
   TestRandom random(61);
   for (Isa isa : RunnableIsas()) {
     for (int trial = 0; trial < 150; ++trial) {
       const int rows = random.Int(0, 4), n = random.Int(1, 150), num_parts = random.Int(1, 5),
                 total = rows * n;
       const bool is_bf16 = trial % 2 == 0;
-      const Activations before(random.Normals(total), is_bf16), x(random.Normals(total), is_bf16);
-      Activations added = before, summed = before;
-      Add(isa, {added.data(), x.data(), total, is_bf16});
+      const Activations before(random.Normals(total), is_bf16);
+      Activations summed = before;
       std::vector<std::vector<float>> values;
       std::vector<const float*> parts;
       for (int p = 0; p < num_parts; ++p) values.push_back(random.Normals(total));
@@ -42,7 +41,6 @@ TEST(ElementwiseTest, AdditionsAndConversionAreExactInEveryRowOfTheTable) {
       for (int i = 0; i < total; ++i) {
         float sum = values[0][i];
         for (int p = 1; p < num_parts; ++p) sum += values[p][i];
-        ASSERT_EQ(added.At(i), Round(before.At(i) + x.At(i), is_bf16));
         ASSERT_EQ(summed.At(i), Round(before.At(i) + sum, is_bf16));
         ASSERT_EQ(biased.At(i / n * out_stride + i % n),
                   Round(values[0][i] + bias[i % n], is_bf16));
