@@ -23,7 +23,7 @@ GOLDENS = os.path.join(SOURCE, "tests/data/smol-moe")
 
 
 def model(name):
-    """Directory of a tiny model (qwen3_moe, glm4_moe) or of a demo model (mirror, bf16)."""
+    """Directory of a tiny model of tests/data/models or of a demo model (mirror, bf16, fp8-block, fp8-channel, int4)."""
     tiny = os.path.join(SOURCE, "tests/data/models", name)
     return tiny if os.path.isdir(tiny) else os.path.join(MODELS, f"smol-moe-{name}")
 
