@@ -31,15 +31,14 @@ constexpr Nibbles kFp4 = {{0x00, 0x00, 0x80, 0xc0, 0x00, 0x40, 0x80, 0xc0, 0x00,
                           {0x00, 0x3f, 0x3f, 0x3f, 0x40, 0x40, 0x40, 0x40, 0x80, 0xbf, 0xbf, 0xbf,
                            0xc0, 0xc0, 0xc0, 0xc0}};
 
-// One pair is 16 bytes: rows 0-7 lie in the even ones of four quarters once the quarters are
-// widened, so that no byte crosses the halves of a register again.
+// A byte widened to 16 bits and joined with itself 4 bits up has its low nibble at the bottom of
+// the lower byte, its high nibble at the bottom of the upper one.
 void DecodeNibbles(const Nibbles& nibbles, const uint8_t* codes, int pairs, uint8_t* out) {
   const __m256i low = Both(nibbles.low), high = Both(nibbles.high);
   const __m256i mask = _mm256_set1_epi8(15);
   const int ahead = pairs * 16;
   for (; pairs > 0; --pairs, codes += 16, out += 64) {
     __builtin_prefetch(codes + ahead);
-    // Rows 0-7 in the lower half, 8-15 in the upper, the even column in each lower byte.
     const __m256i bytes = _mm256_cvtepu8_epi16(Load128(codes));
     const __m256i index =
         _mm256_and_si256(_mm256_or_si256(bytes, _mm256_slli_epi16(bytes, 4)), mask);
