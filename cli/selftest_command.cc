@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -49,12 +50,37 @@ int Fail(int code, const std::string& message) {
   return code;
 }
 
+int Report(const std::vector<CheckRow>& rows, const SelftestOptions& o) {
+  bool ok = std::all_of(rows.begin(), rows.end(), [](const CheckRow& r) { return r.ok; });
+  if (o.json) {
+    PrintJson(rows, ok);
+  } else {
+    PrintTable(rows);
+  }
+  return ok ? kExitOk : kExitFailure;
+}
+
+// The device's and the expert workers' kernels against the scalar reference, layer by layer.
+int CheckWithoutGolden(proto::RuntimeConfig config, const SelftestOptions& o) {
+  int exit_code = kExitFailure;
+  config.set_selftest(false);  // all layers are checked below
+  auto server = ManagedServer::Start(std::move(config), o.show_log, &exit_code);
+  if (!server.ok()) return Fail(exit_code, Message(server.status()));
+  TraceClient client((*server)->coordinator_address());
+  auto rows = RunSelfChecks(client);
+  if (!rows.ok()) return Fail(kExitFailure, Message(rows.status()));
+  return Report(*rows, o);
+}
+
 int SelftestMain(RunFlags& flags, const SelftestOptions& o) {
   RunOptions options;
   proto::RuntimeConfig config;
   ConfigError error;
   if (!ConfigureRun(flags, &options, &config, &error)) return Fail(error.exit_code, error.message);
   const std::string golden_dir = o.golden_dir.empty() ? options.model : o.golden_dir;
+  const bool has_golden =
+      !o.golden_dir.empty() || std::filesystem::exists(golden_dir + "/golden.json");
+  if (!has_golden) return CheckWithoutGolden(std::move(config), o);
   auto golden = Golden::Load(golden_dir);
   if (!golden.ok()) return Fail(kExitUsage, "--golden: " + Message(golden.status()));
   int exit_code = kExitFailure;
@@ -74,13 +100,7 @@ int SelftestMain(RunFlags& flags, const SelftestOptions& o) {
   TraceClient client((*server)->coordinator_address());
   auto rows = RunGoldenChecks(*golden, reference ? &*reference : nullptr, client);
   if (!rows.ok()) return Fail(kExitFailure, Message(rows.status()));
-  bool ok = std::all_of(rows->begin(), rows->end(), [](const CheckRow& r) { return r.ok; });
-  if (o.json) {
-    PrintJson(*rows, ok);
-  } else {
-    PrintTable(*rows);
-  }
-  return ok ? kExitOk : kExitFailure;
+  return Report(*rows, o);
 }
 
 }  // namespace
@@ -91,7 +111,9 @@ void RegisterSelftestCommand(CLI::App& app, int* exit_code) {
   auto options = std::make_shared<SelftestOptions>();
   command
       ->add_option("--golden", options->golden_dir,
-                   "directory with golden.json and golden.safetensors; default: the model's")
+                   "directory with golden.json and golden.safetensors; default: the model's; where "
+                   "there are none "
+                   "every worker compares its kernels with the scalar reference on every layer")
       ->group("Selftest");
   command->add_flag("--json", options->json, "print JSON")->group("Selftest");
   command->add_flag("--show-log", options->show_log, "show the server's log")->group("Selftest");

@@ -279,4 +279,18 @@ absl::StatusOr<std::vector<CheckRow>> RunGoldenChecks(const Golden& golden,
   return std::move(checker.rows);
 }
 
+absl::StatusOr<std::vector<CheckRow>> RunSelfChecks(TraceClient& client) {
+  KT_ASSIGN_OR_RETURN(proto::SelfCheckReplies replies, client.SelfCheck());
+  std::vector<CheckRow> rows;
+  for (const proto::WorkerSelfCheck& worker : replies.workers()) {
+    for (const proto::SelfCheckRow& r : worker.reply().rows()) {
+      std::string where = r.layer() < 0 ? "" : fmt::format(" layer {}", r.layer());
+      rows.push_back({fmt::format("{}{} {}", worker.worker(), where, r.part()), r.error(),
+                      r.bound(), r.error() <= r.bound(),
+                      fmt::format("{}, {} against scalar", r.precision(), worker.isa())});
+    }
+  }
+  return rows;
+}
+
 }  // namespace kt

@@ -37,6 +37,10 @@ std::vector<CheckRow> CheckBf16(const std::string& name,
                                 std::span<const PositionDifference> positions, double mean_bound,
                                 double max_bound);
 
+// What every worker found on every layer: largest difference from the scalar reference on fixed
+// inputs, relative to the largest value.
+absl::StatusOr<std::vector<CheckRow>> RunSelfChecks(TraceClient& client);
+
 // `reference` null: the system runs in float32. Differences up to 1e-3 (routing weights 1e-4),
 // greedy tokens, expert ids and indexer selections equal. Else bf16: three times the reference's
 // own bf16 noise (at least 0.15 mean, 1.0 max) where the routing is that of `reference`, greedy

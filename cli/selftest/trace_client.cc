@@ -52,4 +52,13 @@ absl::StatusOr<Trace> TraceClient::Run(const proto::TraceRequest& request) {
   return trace;
 }
 
+absl::StatusOr<proto::SelfCheckReplies> TraceClient::SelfCheck() {
+  grpc::ClientContext context;
+  proto::SelfCheckRequest request;
+  request.set_all_layers(true);
+  proto::SelfCheckReplies replies;
+  KT_RETURN_IF_ERROR(FromGrpc(stub_->SelfCheck(&context, request, &replies)));
+  return replies;
+}
+
 }  // namespace kt

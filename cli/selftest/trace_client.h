@@ -36,6 +36,8 @@ class TraceClient {
   // `coordinator_address`: unix:RUNTIME_DIR/coordinator.sock
   explicit TraceClient(const std::string& coordinator_address);
   absl::StatusOr<Trace> Run(const proto::TraceRequest& request);
+  // Every worker's kernels against the scalar reference, on all layers.
+  absl::StatusOr<proto::SelfCheckReplies> SelfCheck();
 
  private:
   std::unique_ptr<proto::Diagnostics::Stub> stub_;
