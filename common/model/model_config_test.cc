@@ -255,7 +255,7 @@ TEST(ModelConfigTest, BadFieldsAreRefusedByNameAndValue) {
        "hidden_size 65536 / num_attention_heads 8"},
       {"qwen3_moe",
        {{"head_dim", 31}},
-       "head_dim 31 x partial_rotary_factor 1 gives 31 rotary dimensions"},
+       "head_dim 31 is odd"},
       {"qwen3_moe",
        {{"head_dim", nullptr}, {"hidden_size", 129}},
        "hidden_size 129 is not a multiple"},

@@ -75,11 +75,12 @@ absl::StatusOr<std::unique_ptr<WorkerSession>> WorkerSession::Register(
 }
 
 WorkerSession::~WorkerSession() {
+  if (state_ == nullptr) return;  // never registered
   {
     absl::MutexLock lock(&state_->mutex);
     state_->stopping = true;
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void WorkerSession::ReportProgress(uint64_t bytes_loaded, uint64_t bytes_total) {

@@ -630,12 +630,12 @@ TEST(StoredModelTest, TiedEmbeddingsHaveNoHead) {
   EXPECT_EQ(bent.Check(), "fits");
 }
 
-TEST(StoredModelTest, PredictionLayersAreSkippedOnlyWhereTheConfigHasThem) {
+TEST(StoredModelTest, PredictionLayersAreSkippedAsManyAsTheConfigSaysAndOneAtLeast) {
   BentCheckpoint bent = Bent("glm4_moe");
   ASSERT_TRUE(bent.tensors.contains("model.layers.4.input_layernorm.weight"));
   EXPECT_EQ(bent.Check(), "fits");
   bent.config["num_nextn_predict_layers"] = 0;
-  EXPECT_THAT(bent.Check(), HasSubstr("\"model.layers.4."));
+  EXPECT_EQ(bent.Check(), "fits") << "the published file may carry what the config does not count";
   bent.config["num_nextn_predict_layers"] = 1;
   bent.config["num_hidden_layers"] = 3;
   EXPECT_THAT(bent.Check(),

@@ -8,10 +8,6 @@ namespace {
 
 constexpr int kWindowMax = 1 << 28;
 
-std::vector<bool> AllLayers(int layers, bool value) {
-  return std::vector<bool>(static_cast<size_t>(layers), value);
-}
-
 std::vector<int> FullAttention(ConfigReader& r, ModelConfig& c, const AttentionConfig& a,
                                int layers) {
   ReadLayerTypes(r, layers, {"full_attention"});
@@ -33,7 +29,7 @@ void ReadQwen2Moe(ConfigReader& r, ModelConfig& c) {
   AttentionConfig a = ReadGqa(r, c);
   a.qkv_bias = r.Bool({"qkv_bias"}, true);
   a.rope = 0;
-  c.ropes = {ReadRope(r, c, a.head_dim, {})};
+  c.ropes = {ReadRope(r, c, a.head_dim, {.partial = false})};
   // Every other layer up to max_window_layers slides, where sliding is on at all.
   const int windowed_layers = r.Int({"max_window_layers"}, 0, kWindowMax, 28);
   std::vector<bool> windowed;
@@ -55,7 +51,7 @@ void ReadQwen3Moe(ConfigReader& r, ModelConfig& c) {
   a.qk_norm = QkNorm::kPerHead;
   a.qkv_bias = a.o_bias = r.Bool({"attention_bias"}, false);
   a.rope = 0;
-  c.ropes = {ReadRope(r, c, a.head_dim, {})};
+  c.ropes = {ReadRope(r, c, a.head_dim, {.partial = false})};
   const std::vector<int> attention =
       WindowedLayers(r, c, a, QwenWindow(r), AllLayers(layers, true));
 
@@ -74,7 +70,7 @@ void ReadGlm4Moe(ConfigReader& r, ModelConfig& c) {
   a.rope = 0;
   c.ropes = {ReadRope(r, c, a.head_dim, {.partial_rotary_factor = 0.5})};
   c.moes = {ReadGroupedMoe(r, c, {})};
-  c.mtp_layers = r.Int({"num_nextn_predict_layers"}, 0, 16, 0);
+  c.mtp_layers = ReadMtpLayers(r, "num_nextn_predict_layers");
   AppendLayers(r, c, FullAttention(r, c, a, layers), SparseLayersByPrefix(r, layers, 1));
 }
 
@@ -83,7 +79,7 @@ void ReadMixtral(ConfigReader& r, ModelConfig& c) {
   const int layers = ReadLayerCount(r);
   AttentionConfig a = ReadGqa(r, c);
   a.rope = 0;
-  c.ropes = {ReadRope(r, c, a.head_dim, {.theta = 1e6})};
+  c.ropes = {ReadRope(r, c, a.head_dim, {.theta = 1e6, .partial = false})};
   const int window = r.Int({"sliding_window"}, 0, kWindowMax, 0);
   const std::vector<int> attention = WindowedLayers(r, c, a, window, AllLayers(layers, true));
   // The chosen experts' weights always add up to one.
@@ -115,7 +111,7 @@ void ReadMiniMaxM2(ConfigReader& r, ModelConfig& c) {
   m.score = RouterScore::kSigmoid;
   m.correction_bias = r.Bool({"use_routing_bias"}, true);
   c.moes = {m};
-  c.mtp_layers = r.Int({"num_mtp_modules"}, 0, 16, 0);
+  c.mtp_layers = ReadMtpLayers(r, "num_mtp_modules");
   AppendLayers(r, c, FullAttention(r, c, a, layers), AllLayers(layers, true));
 }
 
@@ -127,7 +123,7 @@ void ReadGptOss(ConfigReader& r, ModelConfig& c) {
   a.sinks = true;
   a.rope = 0;
   if (!r.Has("rope_scaling") && !r.Has("rope_parameters")) r.Refuse("rope_scaling is missing");
-  c.ropes = {ReadRope(r, c, a.head_dim, {.theta = 150000})};
+  c.ropes = {ReadRope(r, c, a.head_dim, {.theta = 150000, .partial = false})};
   std::vector<bool> windowed;
   for (int l = 0; l < layers; ++l) windowed.push_back(l % 2 == 0);
   const int window = r.Int({"sliding_window"}, 0, kWindowMax, 128);

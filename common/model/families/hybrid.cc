@@ -27,7 +27,7 @@ AttentionConfig ReadDeltaNet(ConfigReader& r, bool grouped_projections) {
 // Gated attention in every full_attention_interval-th layer, or where layer_types says so, a gated
 // delta net in the others; a gated shared expert beside the routed ones. All norms but the delta
 // net's own multiply by 1 + weight.
-void ReadQwenHybrid(ConfigReader& r, ModelConfig& c, bool grouped_projections) {
+void ReadQwenHybrid(ConfigReader& r, ModelConfig& c, bool next) {
   ReadDecoder(r, c, 1e-6);
   c.norm_adds_one = true;
   const int layers = ReadLayerCount(r);
@@ -37,7 +37,7 @@ void ReadQwenHybrid(ConfigReader& r, ModelConfig& c, bool grouped_projections) {
   a.output_gate = r.Bool({"attn_output_gate"}, true);
   a.rope = 0;
   c.ropes = {ReadRope(r, c, a.head_dim, {.partial_rotary_factor = 0.25})};
-  c.attentions = {a, ReadDeltaNet(r, grouped_projections)};
+  c.attentions = {a, ReadDeltaNet(r, /*grouped_projections=*/next)};
   const auto types = ReadLayerTypes(r, layers, {"full_attention", "linear_attention"});
   const int interval = r.Int({"full_attention_interval"}, 1, kLayersMax, 4);
   std::vector<int> attention;
@@ -48,22 +48,21 @@ void ReadQwenHybrid(ConfigReader& r, ModelConfig& c, bool grouped_projections) {
   }
 
   MoeConfig m = ReadMoe(r, c, {"num_experts", "num_local_experts"});
-  m.norm_topk_prob = r.Bool({"norm_topk_prob"}, true);
+  // Qwen3-Next chooses; Qwen3.5 always normalises, and all of its layers are MoE.
+  m.norm_topk_prob = !next || r.Bool({"norm_topk_prob"}, true);
   m.shared_intermediate = r.Int({"shared_expert_intermediate_size"}, 0, kSharedMax, 512);
   m.shared_gate = m.shared_intermediate > 0;
   c.moes = {m};
-  c.mtp_layers = r.Int({"mtp_num_hidden_layers"}, 0, 16, 0);
-  AppendLayers(r, c, attention, SparseLayersByStep(r, layers));
+  c.mtp_layers = ReadMtpLayers(r, "mtp_num_hidden_layers");
+  AppendLayers(r, c, attention, next ? SparseLayersByStep(r, layers) : AllLayers(layers, true));
 }
 
 }  // namespace
 
-void ReadQwen3Next(ConfigReader& r, ModelConfig& c) {
-  ReadQwenHybrid(r, c, /*grouped_projections=*/true);
-}
+void ReadQwen3Next(ConfigReader& r, ModelConfig& c) { ReadQwenHybrid(r, c, /*next=*/true); }
 
 void ReadQwen35Moe(ConfigReader& r, ModelConfig& c) {
-  ReadQwenHybrid(r, c, /*grouped_projections=*/false);
+  ReadQwenHybrid(r, c, /*next=*/false);
   c.moes[0].storage = ExpertStorage::kFused;
 }
 

@@ -60,7 +60,7 @@ void AppendMlaLayers(ConfigReader& r, ModelConfig& c, const AttentionConfig& a, 
   const int layers = ReadLayerCount(r);
   ReadLayerTypes(r, layers, {"full_attention", "deepseek_sparse_attention", "indexed_attention"});
   c.attentions = {a};
-  c.mtp_layers = r.Int({"num_nextn_predict_layers"}, 0, 16, 1);
+  c.mtp_layers = ReadMtpLayers(r, "num_nextn_predict_layers");
   AppendLayers(r, c, std::vector<int>(static_cast<size_t>(layers), 0),
                SparseLayersByPrefix(r, layers, default_dense));
 }
@@ -113,7 +113,13 @@ void ReadDeepseekV3(ConfigReader& r, ModelConfig& c) {
 void ReadDeepseekV32(ConfigReader& r, ModelConfig& c) {
   ReadDecoder(r, c, 1e-6);
   AttentionConfig a = ReadMla(r, c);
-  c.indexers = {ReadIndexer(r, c, a, 64, r.Bool({"indexer_rope_interleave"}, false))};
+  if (!c.ropes[0].interleaved || r.Bool({"indexer_rope_interleave"}, false)) {
+    r.Refuse(
+        "rope_interleave {} with indexer_rope_interleave {} is not supported for deepseek_v32; "
+        "supported: true with false",
+        r.Excerpt("rope_interleave"), r.Excerpt("indexer_rope_interleave"));
+  }
+  c.indexers = {ReadIndexer(r, c, a, 64, /*interleaved=*/false)};
   a.indexer = 0;
   c.moes = {ReadGroupedMoe(r, c, {.n_group = 8, .topk_group = 4, .routed_scaling_factor = 2.5})};
   AppendMlaLayers(r, c, a, 3);

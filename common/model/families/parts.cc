@@ -139,6 +139,14 @@ MoeConfig ReadGroupedMoe(ConfigReader& r, const ModelConfig& c,
   return m;
 }
 
+std::vector<bool> AllLayers(int layers, bool value) {
+  return std::vector<bool>(static_cast<size_t>(layers), value);
+}
+
+int ReadMtpLayers(ConfigReader& r, std::string_view field) {
+  return std::max(1, r.Int({field}, 0, 16, 1));
+}
+
 std::vector<bool> SparseLayersByStep(ConfigReader& r, int layers) {
   // A layer is dense where it is listed, or where its 1-based number is no multiple of the step.
   const int step = r.Int({"decoder_sparse_step"}, 1, kLayersMax, 1);

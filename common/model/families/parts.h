@@ -73,6 +73,12 @@ MoeConfig ReadGroupedMoe(ConfigReader& r, const ModelConfig& c, const GroupedMoe
 std::vector<bool> SparseLayersByStep(ConfigReader& r, int layers);
 std::vector<bool> SparseLayersByPrefix(ConfigReader& r, int layers, int default_dense);
 
+std::vector<bool> AllLayers(int layers, bool value);
+
+// Layers for multi-token prediction behind the last one, to be skipped on disk: one at least, as
+// some checkpoints carry what config.json does not count.
+int ReadMtpLayers(ConfigReader& r, std::string_view field);
+
 // Layer l: c.attentions[attention[l]], c.moes[0] where sparse[l], else dense.
 void AppendLayers(ConfigReader& r, ModelConfig& c, const std::vector<int>& attention,
                   const std::vector<bool>& sparse);

@@ -124,12 +124,15 @@ RopeConfig ReadRope(ConfigReader& r, const ModelConfig& c, int head_dim,
   }
   rope.theta = r.Number({"rope_theta", "rope_parameters.rope_theta", "rope_scaling.rope_theta"}, 1,
                         1e15, defaults.theta);
-  rope.rotary_dim = ReadRotaryDim(r, head_dim, defaults.partial_rotary_factor);
+  const std::string type = RopeType(r);
+  rope.rotary_dim = defaults.partial || type != "default"
+                        ? ReadRotaryDim(r, head_dim, defaults.partial_rotary_factor)
+                        : head_dim;
+  if (rope.rotary_dim % 2 != 0) r.Refuse("head_dim {} is odd, which rope cannot turn", head_dim);
   std::vector<double> inv_freq;
   for (int j = 0; j < rope.rotary_dim / 2; ++j) {
     inv_freq.push_back(std::pow(rope.theta, -2.0 * j / rope.rotary_dim));
   }
-  const std::string type = RopeType(r);
   if (type == "linear") {
     const double factor = ReadFactor(r);
     for (double& f : inv_freq) f /= factor;

@@ -12,6 +12,8 @@ namespace kt {
 struct RopeDefaults {
   double theta = 10000;
   double partial_rotary_factor = 1;
+  bool partial = true;  // false: the family turns whole heads whatever partial_rotary_factor says,
+                        // unless rope is scaled
 };
 
 // The rope of heads of `head_dim` components, half-split: plain, or stretched by linear, llama3 or
