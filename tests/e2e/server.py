@@ -23,7 +23,7 @@ GOLDENS = os.path.join(SOURCE, "tests/data/smol-moe")
 
 
 def model(name):
-    """Directory of a tiny model (qwen3_moe, glm4_moe) or of a demo model (mirror, bf16)."""
+    """Directory of a tiny model of tests/data/models or of a demo model (mirror, bf16, fp8-block, fp8-channel, int4)."""
     tiny = os.path.join(SOURCE, "tests/data/models", name)
     return tiny if os.path.isdir(tiny) else os.path.join(MODELS, f"smol-moe-{name}")
 
@@ -222,3 +222,9 @@ class Server:
     def state(self):
         """The scheduler's figures, as of now (/metrics is renewed once a second)."""
         return self.get("/server_info").json()["internal_states"][0]
+
+    def status(self):
+        """What `kt status` says about this server; others may run on the machine."""
+        runs = json.loads(kt("status", "--json", runtime_dir=self.runtime_dir).stdout)
+        (mine,) = [run for run in runs if run["runtime_dir"].startswith(self.runtime_dir)]
+        return mine
