@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the experts lie changes log-probabilities by rounding only, how the prompt is cut changes no bit of them; on every family and format."""
+import os
+import random
+
+import pytest
+
+from server import SOURCE, Server, model
+
+PLACEMENTS = [(share, workers) for share in (0, 0.5, 1) for workers in (1, 2)]
+CHUNKS = [16, 7, 1]
+TOP = 20
+BOUND = 1e-3  # float32, between any two placements
+
+NAMES = sorted(entry.name for entry in os.scandir(os.path.join(SOURCE, "tests/data/models")) if entry.is_dir())
+
+
+def prompts():
+    draw = random.Random(5)
+    return [[draw.randrange(5, 480) for _ in range(length)] for length in (9, 64, 170)]
+
+
+def prompt_logprobs(name, dtype, share, workers, *flags):
+    """Of each token of each prompt after its first: its log-probability and those of the likeliest there, descending."""
+    with Server(model(name), "--activation-dtype", dtype, "--kt-gpu-experts-ratio", share, "--kt-threadpool-count", workers, "--kt-cpuinfer", 2,
+                *flags) as server:
+        rows = []
+        for prompt in prompts():
+            answer = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 0, "echo": True, "logprobs": TOP})
+            got = answer["choices"][0]["logprobs"]
+            assert len(got["tokens"]) == len(prompt)
+            rows += [[own, *sorted(top.values(), reverse=True)] for own, top in zip(got["token_logprobs"][1:], got["top_logprobs"][1:])]
+    return rows
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_placements(name):
+    results = [prompt_logprobs(name, "float32", *placement) for placement in PLACEMENTS]
+    for row in zip(*results):
+        for values in zip(*row):
+            assert max(values) - min(values) < BOUND, values
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bf16"])
+@pytest.mark.parametrize("name", NAMES)
+def test_chunks(name, dtype):
+    whole = prompt_logprobs(name, dtype, 0.5, 2)
+    for chunk in CHUNKS:
+        assert prompt_logprobs(name, dtype, 0.5, 2, "--chunked-prefill-size", chunk) == whole, chunk
