@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # kt_py_test(NAME n SRC file.py [LABELS slow ...] [TIMEOUT seconds])   pytest file of the current folder, registered with ctest
 #
-# It finds the programs in $KT_BIN_DIR, the tree in $KT_SOURCE_DIR and the demo models (smol-moe-mirror, smol-moe-bf16) in
+# It finds the programs in $KT_BIN_DIR, the tree in $KT_SOURCE_DIR and the demo models (smol-moe-VARIANT) in
 # $KT_MODELS_DIR. Needs what tests/prepare.sh makes; its packages stand in tests/requirements.txt. Two cores are reserved for
 # it, because such a test starts servers.
 function(kt_py_test)

@@ -7,7 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../deploy/common.sh"
 
 run "installing packages" deploy/install_packages.sh deploy/packages.txt deploy/packages-test.txt
 python=$(find_python)
-run "preparing the demo models" "$python" tools/make_demo_model.py mirror bf16
+run "preparing the demo models" "$python" tools/make_demo_model.py mirror bf16 fp8-block fp8-channel int4
 
 venv=build/venv-tests
 if ! cmp -s tests/requirements.txt "$venv/requirements.txt" || ! "$venv/bin/python" -c 'import pytest' 2>/dev/null; then

@@ -11,7 +11,7 @@ LOGPROB_BOUND = 2e-3  # float32: other orders of summation
 BF16_MARGIN = 0.35  # bf16 must choose the golden token wherever it leads by more
 PERPLEXITY_BOUND = 0.003
 
-pytestmark = pytest.mark.parametrize("name", ["mirror", "bf16"])
+pytestmark = pytest.mark.parametrize("name", ["mirror", "bf16", "fp8-block", "fp8-channel", "int4"])
 
 
 def prompt_logprobs(server, ids):

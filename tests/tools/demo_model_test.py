@@ -19,7 +19,7 @@ def make(*arguments):
                           check=False)
 
 
-@pytest.mark.parametrize('variant', ['mirror', 'bf16'])
+@pytest.mark.parametrize('variant', ['mirror', 'bf16', 'fp8-block', 'fp8-channel', 'int4'])
 def test_every_file_has_the_sum_of_the_manifest(variant):
     sums = MANIFEST['variants'][variant]['sha256']
     found = {name: hashlib.sha256((MODELS / f'smol-moe-{variant}' / name).read_bytes()).hexdigest() for name in sums}
