@@ -222,3 +222,9 @@ class Server:
     def state(self):
         """The scheduler's figures, as of now (/metrics is renewed once a second)."""
         return self.get("/server_info").json()["internal_states"][0]
+
+    def status(self):
+        """What `kt status` says about this server; others may run on the machine."""
+        runs = json.loads(kt("status", "--json", runtime_dir=self.runtime_dir).stdout)
+        (mine,) = [run for run in runs if run["runtime_dir"].startswith(self.runtime_dir)]
+        return mine

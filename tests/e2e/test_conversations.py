@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversations of several turns, eight of them interleaved, get bit for bit what each turn gets alone: tokens and log-probabilities, greedy and
 seeded, on one model of each kind of attention, for any chunk size, with forked choices, after preemption and after the death of a worker."""
-import json
 import os
 import random
 import signal
@@ -10,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from server import Server, eventually, kt, model
+from server import Server, eventually, model
 
 # Grouped queries; with biases and partial rotation; latent; latent with a sparse indexer; delta net with its state; sliding window and sinks; one norm
 # over all heads.
@@ -33,7 +32,7 @@ class Conversation:
             self.request.update(temperature=0.7 + index / 20, seed=100 + index, top_p=0.95)
 
 
-def conversations(answer_tokens=16):
+def conversations(answer_tokens=40):
     return [Conversation(index, answer_tokens) for index in range(CONVERSATIONS)]
 
 
@@ -146,5 +145,4 @@ def test_worker_killed(program):
         players.join(120)
         assert_same(result, want)
         assert server.state()["steps_lost"] > 0
-        (run,) = json.loads(kt("status", "--json", runtime_dir=server.runtime_dir).stdout)
-        assert sum(p["restarts"] for p in run["node"]["processes"] if p["name"].startswith(program)) == kills
+        assert sum(p["restarts"] for p in server.status()["node"]["processes"] if p["name"].startswith(program)) == kills

@@ -52,13 +52,6 @@ def undisturbed(server, max_tokens):
     return stream.result()
 
 
-def status(server):
-    """What `kt status` says about this server; others may run on the machine."""
-    runs = json.loads(kt("status", "--json", runtime_dir=server.runtime_dir).stdout)
-    (mine,) = [run for run in runs if run["runtime_dir"].startswith(server.runtime_dir)]
-    return mine
-
-
 def test_start_of_demo():
     with Server(model("mirror")) as server:
         print(f"\ntime to ready: {server.seconds_to_ready:.2f} s")
@@ -121,7 +114,7 @@ def test_worker_killed(program, flags):
             os.kill(server.pid_of(program), signal.SIGKILL)
             assert stream.result() == want
         eventually(lambda: server.get("/health").status == 200 and server.pid_of(program), server.log)
-        dead = [p for p in status(server)["node"]["processes"] if p["restarts"]]
+        dead = [p for p in server.status()["node"]["processes"] if p["restarts"]]
         assert sum(p["restarts"] for p in dead) == 2
         assert all(p["name"].startswith(program) and "signal 9" in p["last_exit"] for p in dead)
 
@@ -151,7 +144,7 @@ def test_node_killed():
 
 def test_status():
     with Server(model("qwen3_moe")) as server:
-        run = status(server)
+        run = server.status()
         assert run["node"]["address"] == f"127.0.0.1:{server.port}" and run["node"]["phase"] == "serving"
         assert {p["name"] for p in run["node"]["processes"]} == {"kt-coordinator", "kt-gpu-worker-0", "kt-cpu-expert-worker-0"}
         assert run["health"]["state"] == "ready"
