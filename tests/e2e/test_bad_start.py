@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from server import kt, model
+from server import Server, kt, model
 
 USAGE, BAD_MODEL, PORT, OUT_OF_MEMORY = 2, 3, 4, 5
 
@@ -111,6 +111,37 @@ def test_shard_outside(broken):
 def test_contradictory_config(broken, changes, says):
     edit_config(broken, **changes)
     assert says in refuse_model(broken)
+
+
+def fill(directory, tensor, value):
+    """Overwrites a BF16 tensor with one value, given as its two bytes."""
+    path = directory / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    header = int.from_bytes(data[:8], "little")
+    begin, end = json.loads(data[8:8 + header])[tensor]["data_offsets"]
+    data[8 + header + begin:8 + header + end] = value * ((end - begin) // 2)
+    path.write_bytes(data)
+
+
+NAN = b"\xc0\x7f"
+
+
+@pytest.mark.parametrize("tensor, part", [("model.layers.0.mlp.experts.0.up_proj.weight", "layer 0, experts"),
+                                          ("model.layers.0.self_attn.o_proj.weight", "layer 0, attention")])
+def test_damaged_weights(broken, tensor, part):
+    fill(broken, tensor, NAN)
+    line = refuse_model(broken)
+    assert "self-check" in line and part in line and "--selftest off" in line
+
+
+def test_not_finite_fails_the_request(broken):
+    """With the check off the server starts, says so when a token cannot be trusted, and goes on."""
+    fill(broken, "model.norm.weight", NAN)
+    with Server(broken, "--selftest", "off") as server:
+        for _ in range(2):
+            answer = server.ask("POST", "/v1/completions", {"prompt": "Hello", "max_tokens": 4})
+            assert answer.status == 500 and b"not finite" in answer.body
+        assert server.get("/health").status == 200
 
 
 @pytest.mark.parametrize("flags, says", [(("--device-memory-bytes", 1_000_000), "--device-memory-bytes"),

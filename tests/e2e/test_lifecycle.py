@@ -92,6 +92,18 @@ def test_interrupt():
         server.stop(signal.SIGINT)
 
 
+@pytest.mark.parametrize("delay", [0.02, 0.05, 0.1, 0.2, 0.4])
+def test_stopped_while_starting(tmp_path, delay):
+    """At whatever point: no process dies of a signal of its own, and nothing stays."""
+    server = subprocess.Popen([KT, "run", model("qwen3_moe"), "--port", "0", "--kt-cpuinfer", "2"], stderr=subprocess.PIPE, text=True,
+                              env=dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path)))
+    time.sleep(delay)
+    server.terminate()
+    _, log = server.communicate(timeout=30)
+    assert "signal 11" not in log and "signal 6" not in log, log
+    assert os.listdir(tmp_path) == []
+
+
 def test_second_signal_kills():
     with Server(model("qwen3_moe"), "--drain-timeout-ms", 60000) as server:
         stream = Stream(server, 4000).begin()
