@@ -11,7 +11,7 @@ declare -A targets=(
 )
 for preset in asan tsan; do
   say "Testing under $preset"
-  run "configuring" cmake --preset "$preset" -DKT_CUDA=OFF -DKT_BUILD_BENCHMARKS=OFF
+  run "configuring" cmake --preset "$preset" -DKT_CUDA=OFF -DKT_BUILD_BENCHMARKS=OFF -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1"
   # shellcheck disable=SC2086
   run "building" cmake --build "build/$preset" --parallel "$(build_jobs)" --target ${targets[$preset]}
   ctest --test-dir "build/$preset" --output-on-failure --parallel 2 --tests-regex "^(${targets[$preset]// /|})\$"
