@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -11,6 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "common/base/exit_code.h"
 #include "common/base/status.h"
+#include "common/ipc/futex_event.h"
 #include "common/observe/log.h"
 #include "common/rpc/server_runner.h"
 #include "spdlog/spdlog.h"
@@ -44,6 +46,33 @@ class StopSignal {
   std::function<void()> on_stop_;
   sigset_t set_;
   std::thread thread_;
+};
+
+// Logs how far loading is and at what rate, every few seconds and at its end.
+class LoadLog {
+ public:
+  void Add(uint64_t done, uint64_t total) {
+    done_ = done;
+    int64_t now = NowUs();
+    if (now - last_ < kIntervalUs) return;
+    last_ = now;
+    spdlog::info("loading: {:.1f} of {:.1f} GB, {:.1f} GB/s", Gigabytes(done), Gigabytes(total),
+                 Rate(now));
+  }
+  void Finish() const {
+    spdlog::info("loaded {:.2f} GB in {:.1f} s, {:.1f} GB/s", Gigabytes(done_),
+                 Seconds(NowUs()), Rate(NowUs()));
+  }
+
+ private:
+  static constexpr int64_t kIntervalUs = 5'000'000;
+  static double Gigabytes(uint64_t bytes) { return static_cast<double>(bytes) / 1e9; }
+  double Seconds(int64_t now) const { return static_cast<double>(now - start_) / 1e6; }
+  double Rate(int64_t now) const { return Gigabytes(done_) / std::max(Seconds(now), 1e-6); }
+
+  const int64_t start_ = NowUs();
+  int64_t last_ = start_;
+  uint64_t done_ = 0;
 };
 
 std::function<absl::StatusOr<Segment>(const std::string&, size_t)> SegmentsOf(
@@ -97,10 +126,13 @@ int WorkerMain(
       WorkerContext context{session->config(), index, isa,
                             SegmentsOf(std::make_shared<NodeClient>(std::move(node)))};
       KT_ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, make(context));
+      LoadLog load_log;
       KT_ASSIGN_OR_RETURN(proto::WorkerFacts facts,
                           worker->Load([&](uint64_t done, uint64_t total) {
                             session->ReportProgress(done, total);
+                            load_log.Add(done, total);
                           }));
+      load_log.Finish();
       KT_ASSIGN_OR_RETURN(auto server, ServerRunner::Start(address, {worker->service()}));
       session->ReportReady(facts);
       stop.WaitForNotification();
