@@ -4,6 +4,8 @@
 #include <memory>
 
 #include "cli/doctor.h"
+#include "cli/model_registry.h"
+#include "common/base/exit_code.h"
 
 namespace kt::cli {
 
@@ -14,13 +16,19 @@ void RegisterDoctorCommand(CLI::App& app, int* exit_code) {
   command->add_flag("--verbose,-v", options->verbose, "Show details too");
   command->add_flag("--json", options->json, "Print JSON");
   command->add_option("--model", options->model_dir,
-                      "Model directory to check and to predict the memory of");
+                      "Model (directory or name) to check and to predict the memory of");
   command->add_option("--host,-H", options->host, "Address the server is to listen on")
       ->capture_default_str();
   command->add_option("--port,-p", options->port, "Port the server is to listen on")
       ->capture_default_str()
       ->check(CLI::Range(1, 65535));
-  command->callback([options, exit_code] { *exit_code = DoctorMain(*options); });
+  command->callback([options, exit_code] {
+    if (!options->model_dir.empty() && !ResolveArgument("doctor", &options->model_dir)) {
+      *exit_code = kExitBadModel;
+      return;
+    }
+    *exit_code = DoctorMain(*options);
+  });
 }
 
 }  // namespace kt::cli

@@ -160,4 +160,14 @@ absl::StatusOr<ResolvedModel> ResolveModel(const std::string& model) {
       model, preset->name);
 }
 
+bool ResolveArgument(const char* command, std::string* model) {
+  auto resolved = ResolveModel(*model);
+  if (!resolved.ok()) {
+    fmt::print(stderr, "kt {}: {}\n", command, Message(resolved.status()));
+    return false;
+  }
+  *model = resolved->path;
+  return true;
+}
+
 }  // namespace kt::cli

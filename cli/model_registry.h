@@ -47,6 +47,8 @@ struct ResolvedModel {
 // A directory comes before a name of the user's registry; what is neither is taken for a path.
 // NotFound: the name of a preset without a directory.
 absl::StatusOr<ResolvedModel> ResolveModel(const std::string& model);
+// For command lines: a name becomes its directory. False, with the reason on stderr: it has none.
+bool ResolveArgument(const char* command, std::string* model);
 
 }  // namespace kt::cli
 

@@ -4,7 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "cli/model_registry.h"
 #include "cli/tokenize.h"
+#include "common/base/exit_code.h"
 
 namespace kt::cli {
 
@@ -20,8 +22,11 @@ void RegisterTokenizeCommand(CLI::App& app, int* exit_code) {
       ->add_option("MODEL_DIR|TOKENIZER_FILE", options->path, "Model directory or tokenizer.json")
       ->required();
   command->add_flag("--decode", options->decode, "Turn ids on standard input into text");
-  command->callback(
-      [options, exit_code] { *exit_code = TokenizeMain(options->path, options->decode); });
+  command->callback([options, exit_code] {
+    *exit_code = ResolveArgument("tokenize", &options->path)
+                     ? TokenizeMain(options->path, options->decode)
+                     : kExitBadModel;
+  });
 }
 
 }  // namespace kt::cli

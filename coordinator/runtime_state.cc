@@ -21,11 +21,13 @@ Json RuntimeState::ModelInfo() const {
   const proto::ExpertOptions& e = config_.experts();
   Json layers = Json::array();
   for (size_t l = 0; l < model_.layers.size(); ++l) layers.push_back(Json{{"layer", l}});
+  Json embeddings;
   for (const WorkerEndpoint& worker : links_->Ready()) {
     const std::string engine = WorkerName(worker.key);
     auto part = [&](const proto::PartWeights& w) {
       return Json{{"engine", engine}, {"precision", w.precision()}, {"bytes", w.bytes()}};
     };
+    if (worker.facts.has_embeddings()) embeddings = part(worker.facts.embeddings());
     for (const proto::LayerWeights& w : worker.facts.layers()) {
       if (w.layer() < 0 || static_cast<size_t>(w.layer()) >= layers.size()) continue;
       Json& layer = layers[static_cast<size_t>(w.layer())];
@@ -49,6 +51,7 @@ Json RuntimeState::ModelInfo() const {
               {"expert_workers", e.worker_count()},
               {"activation_dtype", config_.device().activation_dtype()},
               {"device", config_.device().kind()},
+              {"embeddings", std::move(embeddings)},
               {"layers", std::move(layers)}};
 }
 

@@ -60,6 +60,13 @@ class GpuWorker final : public Worker {
     IntermediateSlice whole{0, model_.moes.empty() ? 0 : model_.moes[0].intermediate};
     uint64_t resident_bytes = ExpertBank::Bytes(model_, stored, resident_sets_, whole, exact);
     uint64_t total = dense_bytes + resident_bytes;
+    if (total > device_->capacity_bytes()) {
+      return ResourceExhausted(
+          "device {}: dense weights take {} bytes and resident experts {}, it has {}; raise "
+          "--device-memory-bytes where that is the cap{}",
+          device_->name(), dense_bytes, resident_bytes, device_->capacity_bytes(),
+          resident_bytes > 0 ? " or lower --kt-num-gpu-experts" : "");
+    }
     KT_ASSIGN_OR_RETURN(dense_,
                         DenseWeights::Load(model_, stored, dense, *checkpoint, *device_, *pool_,
                                            [&](uint64_t done) { progress(done, total); }));
@@ -91,6 +98,7 @@ class GpuWorker final : public Worker {
     facts.set_arena_bytes(static_cast<int64_t>(device_->used_bytes()));
     facts.set_threads(pool_->threads());
     facts.set_numa_node(-1);
+    SetPart(summary_.embeddings, facts.mutable_embeddings());
     for (size_t l = 0; l < model_.layers.size(); ++l) {
       proto::LayerWeights* layer = facts.add_layers();
       layer->set_layer(static_cast<int>(l));

@@ -2,6 +2,8 @@
 #include "worker/expert_bank.h"
 
 #include <algorithm>
+#include <array>
+#include <set>
 
 #include "common/base/status.h"
 #include "kernels/cpu/gemm/packed_matrix.h"
@@ -40,6 +42,10 @@ ExpertLayout LayoutOf(const StoredExpert& e, IntermediateSlice slice, bool exact
   const bool down_bias = e.down_bias && slice.begin == 0;
   l.bytes = l.down_bias_at + (down_bias ? Align(static_cast<size_t>(l.down.n) * sizeof(float)) : 0);
   return l;
+}
+
+std::array<const StoredMatrix*, 3> MatricesOf(const StoredExpert& e) {
+  return {&e.ffn.gate, &e.ffn.up, &e.ffn.down};
 }
 
 const float* ReadBias(const StoredVector& stored, int begin, int n, uint8_t* at) {
@@ -115,9 +121,21 @@ ExpertBank ExpertBank::Load(const ModelConfig& config, const StoredModel& stored
       const StoredExpert& expert = experts[e];
       layer[e] = PackExpert(expert, LayoutOf(expert, slice, exact), slice,
                             memory + at[static_cast<size_t>(i)]);
-      for (const StoredMatrix* m : {&expert.ffn.gate, &expert.ffn.up, &expert.ffn.down})
-        checkpoint.Release(m->view.codes, static_cast<size_t>(m->view.n * m->view.code_row_stride));
+      for (const StoredMatrix* m : MatricesOf(expert)) {
+        if (m->view.code_column_stride == 0)
+          checkpoint.Release(m->view.codes,
+                             static_cast<size_t>(m->view.n * m->view.code_row_stride));
+      }
     });
+    // Scales, and what reading ahead has mapped of its neighbours again.
+    std::set<const TensorInfo*> tensors;
+    for (int e : sets[l]) {
+      for (const StoredMatrix* m : MatricesOf(experts[static_cast<size_t>(e)])) {
+        tensors.insert(m->codes);
+        if (m->scales != nullptr) tensors.insert(m->scales);
+      }
+    }
+    for (const TensorInfo* t : tensors) checkpoint.Release(*t);
     memory += at.back();
     packed += at.back();
     progress(packed);

@@ -94,3 +94,12 @@ def test_kimi_vocabulary(copy):
     (copy / "tiktoken.model").write_text("".join(lines[:200]))
     done = kt("run", copy, "--host", "127.0.0.1", "--port", 0)
     assert done.returncode == BAD_MODEL and "tiktoken.model" in done.stderr
+
+
+def test_other_commands_take_names_too():
+    assert kt("model", "add", "mine", model(TINY)).returncode == 0
+    assert kt("tokenize", "mine", stdin="Hello").stdout == kt("tokenize", model(TINY), stdin="Hello").stdout != ""
+    done = kt("doctor", "--model", "mine", "--verbose")
+    assert "qwen3_moe" in done.stdout, done.stderr
+    done = kt("doctor", "--model", "V3.2")
+    assert done.returncode == BAD_MODEL and "kt model add V3.2" in done.stderr
