@@ -20,14 +20,8 @@ using topology::ReadSystemFile;
 using topology::Topology;
 using topology::Trim;
 
-// One row per weight format: the kernels it gets under the selected instruction set.
-struct FormatKernels {
-  const char* format;
-  Isa (*row)(Isa selected);
-};
-constexpr FormatKernels kFormats[] = {
-    {"BF16", [](Isa selected) { return SelectGemm(selected).isa; }},
-};
+// Weight formats; each has kernels in every row of the table (kernels/cpu/gemm).
+constexpr const char* kFormats[] = {"BF16", "FP8", "INT8", "INT4", "MXFP4"};
 
 void CheckKernels(Findings& findings) {
   std::string present, missing;
@@ -47,11 +41,11 @@ void CheckKernels(Findings& findings) {
                         "unset KT_FORCE_ISA or name a row that this CPU has"});
     return;
   }
-  for (const FormatKernels& format : kFormats) {
-    const Isa row = format.row(*selected);
-    const bool slow = row == Isa::kScalar;
+  const Isa row = SelectGemm(*selected).isa;
+  const bool slow = row == Isa::kScalar;
+  for (const char* format : kFormats) {
     findings.push_back(
-        {slow ? Level::kWarn : Level::kOk, fmt::format("kernels {}", format.format), IsaName(row),
+        {slow ? Level::kWarn : Level::kOk, fmt::format("kernels {}", format), IsaName(row),
          slow ? "plain C++ is many times slower; use a CPU with AVX2, or unset KT_FORCE_ISA" : ""});
   }
 }

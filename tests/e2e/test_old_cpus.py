@@ -21,7 +21,7 @@ def emulator(cpu):
 
 
 @pytest.mark.parametrize("cpu", KERNELS)
-@pytest.mark.parametrize("name", ["qwen3_moe", "glm4_moe"])
+@pytest.mark.parametrize("name", ["qwen3_moe", "deepseek_v32-fp8", "kimi_k25-int4", "gpt_oss-mxfp4", "qwen3_moe-w8a16"])
 def test_selftest(tmp_path, monkeypatch, name, cpu):
     golden = Golden(model(name))
     golden.keep(lambda tensor: tensor.startswith("short."))
@@ -37,7 +37,8 @@ def test_selftest(tmp_path, monkeypatch, name, cpu):
 def test_doctor_names_the_kernel(cpu):
     done = subprocess.run([*emulator(cpu), KT, "doctor"], capture_output=True, text=True, timeout=120)
     lines = [line.split()[1:] for line in done.stdout.splitlines()]
-    assert ["kernels", "BF16", KERNELS[cpu]] in lines, done.stdout + done.stderr
+    for precision in ("BF16", "FP8", "INT8", "INT4", "MXFP4"):
+        assert ["kernels", precision, KERNELS[cpu]] in lines, done.stdout + done.stderr
 
 
 def test_a_kernel_that_the_cpu_lacks_is_refused(monkeypatch):
