@@ -57,3 +57,15 @@ def golden_keys(name):
     with open(os.path.join(MODELS[name], "golden.safetensors"), "rb") as file:
         size = int.from_bytes(file.read(8), "little")
         return json.loads(file.read(size))
+
+
+def test_fp8_index_keys():
+    """Another rounding of the indexer's scores: what it does not choose by is as before."""
+    done = kt("selftest", MODELS["deepseek_v32-fp8"], "--json", "--kt-cpuinfer", 2, "--activation-dtype", "float32", "--fp8-index-keys")
+    rows = {row["name"]: row["ok"] for row in json.loads(done.stdout)["checks"]}
+    assert rows["short logits max"] and rows["short.hidden.norm"], done.stdout
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3-fp8", "kimi_k25-int4", "qwen3_next-fp8", "qwen3_5_moe"])
+def test_not_deterministic_forms(name):
+    selftest(name, "--activation-dtype", "float32", "--deterministic", "off", "--kt-gpu-experts-ratio", 0.5)
