@@ -165,7 +165,7 @@ TEST(QuantizationConfigTest, WhatIsNotServedIsRefusedByName) {
       {Compressed(Json::array()), "config_groups must be an object"},
       {Compressed({{"g", 1}}), "config_groups.\"g\": must be a JSON object"},
       {Compressed({{"g", Group({{"symmetric", false}})}}), "weights.symmetric false"},
-      {Compressed({{"g", Group({{"num_bits", 3}})}}), "weights.num_bits must be between 4 and 8"},
+      {Compressed({{"g", Group({{"num_bits", 3}})}}), "weights: num_bits must be between 4 and 8"},
       {Compressed({{"g", Group({{"num_bits", 6}})}}), "weights.num_bits 6 is not supported"},
       {Compressed({{"g", Group({{"type", "float"}})}}), "weights.type \"float\""},
       {Compressed({{"g", Group({{"strategy", "tensor"}})}}), "weights.strategy \"tensor\""},

@@ -287,8 +287,9 @@ TEST(StoredModelTest, LayersThatShareASelectionHaveNoIndexer) {
   EXPECT_FALSE(o.model.layers[2].index_q);
   BentCheckpoint bent(kFixtures + "/glm_moe_dsa");
   bent.config["index_topk_freq"] = 1;
-  EXPECT_THAT(bent.Check(),
-              HasSubstr("\"model.layers.2.self_attn.indexer.k_norm.bias\" (BF16 [32]) is missing"));
+  EXPECT_THAT(
+      bent.Check(),
+      HasSubstr("\"model.layers.2.self_attn.indexer.wq_b.weight\" (BF16 [256, 64]) is missing"));
 }
 
 // ---- Checkpoints made here. ----
@@ -573,7 +574,7 @@ TEST(StoredModelTest, DroppedExpertIsNamed) {
     bent.tensors.erase(fmt::format("{}{}_proj.weight", kExpert, part));
   EXPECT_THAT(bent.Check(),
               HasSubstr("tensor \"" + kExpert +
-                        "down_proj.weight\" (BF16 [128, 32]) is missing (and 2 more missing)"));
+                        "gate_proj.weight\" (BF16 [32, 128]) is missing (and 2 more missing)"));
 }
 
 TEST(StoredModelTest, SwappedShapesAreNamed) {
