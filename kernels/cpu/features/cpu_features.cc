@@ -91,9 +91,8 @@ absl::StatusOr<Isa> SelectIsa() {
     for (Isa isa : kAllIsas) {
       if (std::strcmp(forced, IsaName(isa)) != 0) continue;
       if (IsaSupported(isa)) return isa;
-      return FailedPrecondition(
-          "KT_FORCE_ISA={}: this CPU ({}) lacks {}; unset it or name a lower row", forced,
-          CpuModelName(), MissingFlags(isa));
+      return Unimplemented("KT_FORCE_ISA={}: this CPU ({}) lacks {}; unset it or name a lower row",
+                           forced, CpuModelName(), MissingFlags(isa));
     }
     return InvalidArgument(
         "KT_FORCE_ISA={}: unknown, use scalar, avx2, avx512f or avx512bf16, or unset it", forced);

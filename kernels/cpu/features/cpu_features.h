@@ -25,7 +25,7 @@ const char* IsaName(
 bool IsaSupported(Isa isa);
 
 // The best supported row, or the one that the environment variable KT_FORCE_ISA names.
-// InvalidArgument: an unknown name. FailedPrecondition: a row that this CPU lacks (the message
+// InvalidArgument: an unknown name. Unimplemented: a row that this CPU lacks (the message
 // names the missing flags).
 absl::StatusOr<Isa> SelectIsa();
 
