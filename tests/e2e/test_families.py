@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kt selftest` on every model family and weight format: logits, hidden states, routing, indexer selections and greedy tokens through all
-processes, for ways to place the experts and to cut the prompt. KT_EVERY_PLACEMENT=1 tries all of them. Models: tests/data/models, and the
+processes, for ways to place the experts and to cut the prompt (KT_TEST_EVERYTHING=1: all of them). Models: tests/data/models, and the
 rest of ../shared/fixtures where that is there."""
 import itertools
 import json
@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from server import SOURCE, kt
+from server import EVERYTHING, SOURCE, kt
 
 OWN = os.path.join(SOURCE, "tests/data/models")
 SHARED = os.path.join(SOURCE, "../shared/fixtures")
@@ -37,7 +37,7 @@ def selftest(name, *flags):
     return {row["name"] for row in result["checks"]}
 
 
-@pytest.mark.parametrize("share,workers,chunk", EVERY if os.environ.get("KT_EVERY_PLACEMENT") else SOME)
+@pytest.mark.parametrize("share,workers,chunk", EVERY if EVERYTHING else SOME)
 @pytest.mark.parametrize("name", MODELS)
 def test_float32(name, share, workers, chunk):
     flags = ("--chunked-prefill-size", chunk) if chunk else ()
