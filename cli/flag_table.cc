@@ -94,7 +94,7 @@ std::vector<Flag> MakeTable() {
        0,
        {"BF16", "FP8", "FP8_PERCHANNEL", "RAWINT4", "MXFP4"}},
       {kExperts, "--kt-cpuinfer,--cpu-threads", "N", &R::cpuinfer,
-       "90 % of the usable physical cores", kWorks,
+       "90 % of the usable physical cores, rounded", kWorks,
        "Threads of all expert workers together; cores are counted inside the affinity mask and "
        "capped by the CPU quota",
        1, 65536},

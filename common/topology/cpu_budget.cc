@@ -107,7 +107,7 @@ std::string Describe(const CpuBudget& budget) {
 }
 
 int DefaultCpuThreads(const CpuBudget& budget) {
-  return std::max(1, std::min(budget.usable_cores, budget.physical_cores * 9 / 10));
+  return std::max(1, std::min(budget.usable_cores, (budget.physical_cores * 9 + 5) / 10));
 }
 
 int64_t ThrottleCount(const CpuBudget& budget) {

@@ -30,7 +30,7 @@ CpuBudget MeasureCpuBudget(const Topology& topology, const std::string& root = "
 std::string Describe(const CpuBudget& budget);
 
 // Default of --kt-cpuinfer: 90 % of the physical cores (the rest is for everything that does not
-// compute), capped by the quota; at least 1.
+// compute), rounded to the nearest so that few cores are all used, capped by the quota; at least 1.
 int DefaultCpuThreads(const CpuBudget& budget);
 
 // Periods in which the quota has stopped us since the group was made; growth while serving means

@@ -61,6 +61,12 @@ TEST_F(BudgetTest, QuotaIsRoundedDownButNeverToNothing) {
   EXPECT_EQ(DefaultCpuThreads(Measure("9000000 100000", topology)), 7);
 }
 
+TEST_F(BudgetTest, NinetyPercentOfTwoCoresAreBoth) {
+  const CpuBudget budget = Measure("max 100000", Load("two_nodes_smt", "0-3"));
+  EXPECT_EQ(budget.usable_cores, 2);
+  EXPECT_EQ(DefaultCpuThreads(budget), 2);
+}
+
 TEST_F(BudgetTest, AnAffinityMaskOfOneCpuGivesOneThread) {
   const CpuBudget budget = Measure("max 100000", Load("two_nodes_smt", "3"));
   EXPECT_EQ(budget.usable_cores, 1);
