@@ -35,6 +35,9 @@ absl::Status CheckSameExperts(const ModelConfig& model, const std::string& weigh
     if (a.width != b.width) return differ("hidden_size", a.width, b.width);
     if (a.intermediate != b.intermediate)
       return differ("moe_intermediate_size", a.intermediate, b.intermediate);
+    if (a.activation != b.activation || a.activation_alpha != b.activation_alpha ||
+        a.activation_limit != b.activation_limit)
+      return differ("swiglu_limit", a.activation_limit, b.activation_limit);
   }
   return absl::OkStatus();
 }
@@ -53,8 +56,7 @@ absl::StatusOr<ModelConfig> CheckModelDir(const std::string& dir) {
   if (!fs::exists(dir, error)) {
     return NotFound(
         "model {}: there is no such directory; give the path of a Hugging Face model directory or "
-        "a "
-        "name of `kt model list`",
+        "a name of `kt model list`",
         dir);
   }
   if (!fs::is_directory(dir, error)) return InvalidArgument("model {}: is not a directory", dir);

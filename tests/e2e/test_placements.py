@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the experts lie changes log-probabilities by rounding only, how the prompt is cut changes no bit of them; on models of each
 kind of attention and weight format (KT_TEST_EVERYTHING=1: on all of them)."""
+import json
 import os
 import random
 
 import pytest
 
-from server import EVERYTHING, SOURCE, Server, model
+from server import EVERYTHING, GOLDENS, SOURCE, Server, golden_chats, kt, model
 
 PLACEMENTS = [(share, workers) for share in (0, 0.5, 1) for workers in (1, 2)]
 CHUNKS = [16, 7, 1] if EVERYTHING else [7]
@@ -49,3 +50,14 @@ def test_chunks(name, dtype):
     whole = prompt_logprobs(name, dtype, 0.5, 2)
     for chunk in CHUNKS:
         assert prompt_logprobs(name, dtype, 0.5, 2, "--chunked-prefill-size", chunk) == whole, chunk
+
+
+def test_experts_of_another_directory():
+    """--kt-weight-path: the INT4 demo differs from the BF16 one in its experts alone, so these with the other's dense part are the INT4 model."""
+    done = kt("perplexity", model("bf16"), os.path.join(GOLDENS, "ppl-text.txt"), "--json", "--activation-dtype", "float32", "--kt-weight-path",
+              model("int4"), "--kt-method", "RAWINT4")
+    assert done.returncode == 0, done.stderr
+    assert abs(json.loads(done.stdout)["perplexity"] / golden_chats("int4")["perplexity"]["perplexity"] - 1) < 1e-4
+
+    done = kt("run", model("bf16"), "--kt-weight-path", model("mirror"), "--port", 0)
+    assert done.returncode == 3 and "the number of experts is 16, the model's is 8" in done.stderr, done.stderr
