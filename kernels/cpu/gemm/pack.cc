@@ -10,112 +10,157 @@
 namespace kt {
 namespace {
 
-template <int kUnit>
-__m128i Low(__m128i a, __m128i b) {
-  return kUnit == 1   ? _mm_unpacklo_epi8(a, b)
-         : kUnit == 2 ? _mm_unpacklo_epi16(a, b)
-                      : _mm_unpacklo_epi32(a, b);
-}
-template <int kUnit>
-__m128i High(__m128i a, __m128i b) {
-  return kUnit == 1   ? _mm_unpackhi_epi8(a, b)
-         : kUnit == 2 ? _mm_unpackhi_epi16(a, b)
-                      : _mm_unpackhi_epi32(a, b);
-}
+// A row's part of a unit is 4 bytes; this many bytes of a row are packed at a time.
+constexpr int kUnitRowBytes = 4, kChunkBytes = 64, kChunkUnits = kChunkBytes / kUnitRowBytes;
 
-// A unit is what one row has of a pair of columns: kUnit bytes. Transposes 16 / kUnit rows x 16 /
-// kUnit units: in each round the first half of the registers is interleaved with the second.
-template <int kUnit>
-void TransposeUnits(const uint8_t* rows, int64_t row_stride, uint8_t* out) {
-  constexpr int kRows = 16 / kUnit;
-  __m128i a[kRows], b[kRows];
-  for (int i = 0; i < kRows; ++i)
+bool IsNibbles(PackedCode code) { return code == PackedCode::kInt4 || code == PackedCode::kFp4E2m1; }
+
+// The last step from rows to units: how four rows' parts are ordered among themselves.
+struct InRows {
+  static __m128i Order(__m128i rows) { return rows; }
+};
+struct Fp8Pairs {  // a pair of columns of all four rows, then the other
+  static __m128i Order(__m128i rows) {
+    constexpr int kOuterInner = 0xd8;  // 0 2 1 3
+    rows = _mm_shufflehi_epi16(_mm_shufflelo_epi16(rows, kOuterInner), kOuterInner);
+    return _mm_shuffle_epi32(rows, kOuterInner);
+  }
+};
+struct EvenNibblesFirst {
+  static __m128i Order(__m128i rows) {
+    const __m128i nibble = _mm_set1_epi8(15), byte = _mm_set1_epi16(255);
+    const auto joined = [&](__m128i nibbles) {  // one to a byte -> two to the lower byte of 16 bits
+      return _mm_and_si128(_mm_or_si128(nibbles, _mm_srli_epi16(nibbles, 4)), byte);
+    };
+    const __m128i even = joined(_mm_and_si128(rows, nibble));
+    const __m128i odd = joined(_mm_and_si128(_mm_srli_epi16(rows, 4), nibble));
+    const __m128i both = _mm_packus_epi16(even, odd);
+    return _mm_unpacklo_epi16(both, _mm_srli_si128(both, 8));
+  }
+};
+
+// Rows 4 q ... 4 q + 3 of 4 units: a transpose of 32-bit words.
+template <typename Form>
+void PackFourUnits(const uint8_t* rows, int64_t row_stride, uint8_t* out) {
+  __m128i a[4];
+  for (int i = 0; i < 4; ++i)
     a[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows + i * row_stride));
-  for (int round = 1; round < kRows; round *= 2) {
-    for (int i = 0; i < kRows / 2; ++i) {
-      b[2 * i] = Low<kUnit>(a[i], a[i + kRows / 2]);
-      b[2 * i + 1] = High<kUnit>(a[i], a[i + kRows / 2]);
-    }
-    std::copy(b, b + kRows, a);
-  }
-  for (int i = 0; i < kRows; ++i)
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i * kTileRows * kUnit), a[i]);
+  const __m128i low01 = _mm_unpacklo_epi32(a[0], a[1]), low23 = _mm_unpacklo_epi32(a[2], a[3]);
+  const __m128i high01 = _mm_unpackhi_epi32(a[0], a[1]), high23 = _mm_unpackhi_epi32(a[2], a[3]);
+  const __m128i units[4] = {_mm_unpacklo_epi64(low01, low23), _mm_unpackhi_epi64(low01, low23),
+                            _mm_unpacklo_epi64(high01, high23),
+                            _mm_unpackhi_epi64(high01, high23)};
+  for (int i = 0; i < 4; ++i)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i * kUnitBytes), Form::Order(units[i]));
 }
 
-// A tile of `count` rows that are contiguous runs of row_bytes bytes. What the last pair or the
-// tile lacks becomes `zero`.
-template <int kUnit>
-void PackUnits(const uint8_t* rows, int64_t row_stride, int count, int64_t row_bytes, uint8_t zero,
-               uint8_t* out) {
-  int64_t done = 0;  // bytes of each row
-  if (count == kTileRows) {
-    for (; done + 16 <= row_bytes; done += 16) {
-      for (int r = 0; r < kTileRows; r += 16 / kUnit) {
-        TransposeUnits<kUnit>(rows + r * row_stride + done, row_stride,
-                              out + done * kTileRows + r * kUnit);
-      }
+// 16 rows x kChunkBytes -> kChunkUnits units.
+template <typename Form>
+void PackChunk(const uint8_t* rows, int64_t row_stride, uint8_t* out) {
+  for (int q = 0; q < kTileRows / 4; ++q) {
+    for (int i = 0; i < kChunkUnits; i += 4) {
+      PackFourUnits<Form>(rows + 4 * q * row_stride + i * kUnitRowBytes, row_stride,
+                          out + i * kUnitBytes + q * 16);
     }
   }
-  for (; done < row_bytes; done += kUnit) {
-    uint8_t* pair = out + done * kTileRows;
-    std::memset(pair, zero, kTileRows * kUnit);
-    for (int r = 0; r < count; ++r) {
-      std::memcpy(pair + r * kUnit, rows + r * row_stride + done,
-                  std::min<int64_t>(kUnit, row_bytes - done));
-    }
-  }
+}
+
+using ChunkFn = void (*)(const uint8_t* rows, int64_t row_stride, uint8_t* out);
+ChunkFn ChunkFnOf(PackedCode code) {
+  if (IsNibbles(code)) return &PackChunk<EvenNibblesFirst>;
+  return code == PackedCode::kFp8E4m3 ? &PackChunk<Fp8Pairs> : &PackChunk<InRows>;
 }
 
 uint8_t ZeroCode(PackedCode code) {
   return code == PackedCode::kInt8 ? 0x80 : code == PackedCode::kInt4 ? 0x88 : 0;
 }
 
-// Codes of any view, one by one.
-void PackEach(const MatrixView& v, PackedCode code, int first_row, int count, uint8_t* out) {
-  const size_t pairs = (size_t(v.k) + 1) / 2;
-  const bool keeps_codes = code != PackedCode::kBf16 && code != PackedCode::kBf16x2;  // of 8 bits
-  std::memset(out, ZeroCode(code), pairs * PackedPairBytes(code));
-  for (int c = 0; c < v.k; ++c) {
-    for (int r = 0; r < count; ++r) {
-      const size_t at = (size_t(c) / 2 * kTileRows + r) * 2 + c % 2;
-      if (keeps_codes) {
-        out[at] = *v.CodeAt(first_row + r, c);
+// A tile of a view, read as rows of codes: 16 rows of `row_bytes` bytes, of which `count` exist.
+class TileRows {
+ public:
+  TileRows(const MatrixView& view, PackedCode code, bool second_plane, int first_row, int count)
+      : view_(view),
+        code_(code),
+        second_plane_(second_plane),
+        first_row_(first_row),
+        count_(count),
+        bits_(kUnitRowBytes * 8 / UnitColumns(code)),
+        row_bytes_((int64_t{view.k} * bits_ + 7) / 8) {
+    const bool contiguous =
+        view.code_column_stride == 0 || view.code_column_stride * 8 == CodeBits(view.code);
+    const bool plain = view.code == WeightCode::kBf16 && view.scale == ScaleType::kNone;
+    copies_ = contiguous && code != PackedCode::kBf16x2 && (code != PackedCode::kBf16 || plain);
+  }
+  int64_t row_bytes() const { return row_bytes_; }
+
+  // Rows to pack from byte `at` on: in place where a whole chunk is there, else made in `buffer`
+  // [16][kChunkBytes].
+  const uint8_t* Chunk(int64_t at, uint8_t* buffer, int64_t& row_stride) const {
+    const int bytes = static_cast<int>(std::min<int64_t>(kChunkBytes, row_bytes_ - at));
+    const uint8_t* rows = view_.CodeAt(first_row_, 0) + at;
+    if (copies_ && bytes == kChunkBytes && count_ == kTileRows && !EndsInside(at + bytes)) {
+      row_stride = view_.code_row_stride;
+      return rows;
+    }
+    row_stride = kChunkBytes;
+    std::memset(buffer, ZeroCode(code_), kTileRows * kChunkBytes);
+    for (int r = 0; r < count_; ++r) {
+      uint8_t* out = buffer + r * kChunkBytes;
+      if (copies_) {
+        std::memcpy(out, rows + r * view_.code_row_stride, bytes);
+        // The high nibble of the last byte is not ours.
+        if (EndsInside(at + bytes))
+          out[bytes - 1] =
+              static_cast<uint8_t>((out[bytes - 1] & 0x0f) | (ZeroCode(code_) & 0xf0));
+      } else {
+        MakeCodes(first_row_ + r, at, bytes, out);
+      }
+    }
+    return buffer;
+  }
+
+ private:
+  bool EndsInside(int64_t end) const {
+    return bits_ == 4 && view_.k % 2 != 0 && end == row_bytes_;
+  }
+
+  void MakeCodes(int row, int64_t at, int bytes, uint8_t* out) const {
+    const int code_bytes = bits_ / 8;  // 4-bit codes are always copied
+    for (int i = 0; i < bytes; i += code_bytes, out += code_bytes) {
+      const int column = static_cast<int>((at + i) / code_bytes);
+      if (code_bytes == 1) {
+        *out = *view_.CodeAt(row, column);
         continue;
       }
-      const float value = v.At(first_row + r, c);
-      const bf16 high = ToBf16(value);
-      std::memcpy(out + at * sizeof(bf16), &high, sizeof high);
-      if (code != PackedCode::kBf16x2) continue;
-      const bf16 low = std::isfinite(ToFloat(high)) ? ToBf16(value - ToFloat(high)) : bf16{};
-      std::memcpy(out + (pairs * 2 * kTileRows + at) * sizeof(bf16), &low, sizeof low);
+      const float value = view_.At(row, column);
+      bf16 number = ToBf16(value);
+      if (second_plane_) {
+        const float first = ToFloat(number);
+        number = std::isfinite(first) ? ToBf16(value - first) : bf16{};
+      }
+      std::memcpy(out, &number, sizeof number);
     }
   }
-}
 
-void PackCodes(const MatrixView& v, PackedCode code, int first_row, int count, uint8_t* out) {
-  const int bits = CodeBits(v.code);
-  const bool contiguous = v.code_column_stride == 0 || v.code_column_stride * 8 == bits;
-  const uint8_t* rows = v.CodeAt(first_row, 0);
-  switch (contiguous ? code : PackedCode::kBf16x2) {
-    case PackedCode::kBf16:
-      if (v.code != WeightCode::kBf16 || v.scale != ScaleType::kNone) break;
-      return PackUnits<4>(rows, v.code_row_stride, count, int64_t{2} * v.k, 0, out);
-    case PackedCode::kFp8E4m3:
-    case PackedCode::kInt8:
-      return PackUnits<2>(rows, v.code_row_stride, count, v.k, ZeroCode(code), out);
-    case PackedCode::kInt4:
-    case PackedCode::kFp4E2m1:
-      PackUnits<1>(rows, v.code_row_stride, count, (int64_t{v.k} + 1) / 2, ZeroCode(code), out);
-      if (v.k % 2 != 0) {  // the high nibbles of the last bytes are not ours
-        uint8_t* last = out + size_t(v.k) / 2 * kTileRows;
-        for (int r = 0; r < count; ++r)
-          last[r] = static_cast<uint8_t>((last[r] & 0x0f) | (ZeroCode(code) & 0xf0));
-      }
-      return;
-    case PackedCode::kBf16x2:
-      break;
+  const MatrixView& view_;
+  const PackedCode code_;
+  const bool second_plane_;
+  const int first_row_, count_, bits_;
+  const int64_t row_bytes_;
+  bool copies_;
+};
+
+void PackPlane(const TileRows& rows, PackedCode code, uint8_t* out) {
+  const ChunkFn pack = ChunkFnOf(code);
+  alignas(64) uint8_t buffer[kTileRows * kChunkBytes], units[kChunkUnits * kUnitBytes];
+  for (int64_t at = 0; at < rows.row_bytes(); at += kChunkBytes) {
+    const int64_t left = (rows.row_bytes() - at + kUnitRowBytes - 1) / kUnitRowBytes;
+    int64_t row_stride;
+    const uint8_t* chunk = rows.Chunk(at, buffer, row_stride);
+    pack(chunk, row_stride, left < kChunkUnits ? units : out);
+    if (left < kChunkUnits) std::memcpy(out, units, left * kUnitBytes);
+    out += kChunkUnits * kUnitBytes;
   }
-  PackEach(v, code, first_row, count, out);
 }
 
 template <typename T>
@@ -151,13 +196,15 @@ void PackScales(const MatrixView& v, const PackedFormat& f, int first_row, int c
 void Pack(const MatrixView& view, const PackedFormat& format, int tile_begin, int tile_end,
           uint8_t* packed) noexcept {
   const size_t tile_bytes = PackedTileBytes(view.k, format);
-  const size_t code_bytes = (size_t(view.k) + 1) / 2 * PackedPairBytes(format.code);
+  const size_t code_bytes = PackedCodeBytes(view.k, format.code);
   const size_t scale_bytes =
       size_t(PackedGroups(view.k, format)) * format.lanes * ScaleBytes(format.scale);
   for (int tile = tile_begin; tile < tile_end; ++tile) {
     const int first_row = tile * kTileRows, count = std::min(kTileRows, view.n - first_row);
     uint8_t* out = packed + tile * tile_bytes;
-    PackCodes(view, format.code, first_row, count, out);
+    PackPlane({view, format.code, false, first_row, count}, format.code, out);
+    if (format.code == PackedCode::kBf16x2)
+      PackPlane({view, format.code, true, first_row, count}, format.code, out + code_bytes / 2);
     if (format.lanes != 0) PackScales(view, format, first_row, count, out + code_bytes);
     std::memset(out + code_bytes + scale_bytes, 0, tile_bytes - code_bytes - scale_bytes);
   }

@@ -8,16 +8,7 @@ namespace {
 
 constexpr int64_t kTileAlignment = 64;
 
-size_t Pairs(int k) { return (size_t(k) + 1) / 2; }
-
 bool OneGroup(const MatrixView& v) { return v.block_columns - v.column_origin >= v.k; }
-
-bool KeepsItsCodes(const MatrixView& v) {
-  const int bits = CodeBits(v.code);
-  if (bits == 4 && (v.first_column % 2 != 0 || v.code_column_stride != 0)) return false;
-  const bool even_groups = v.block_columns % 2 == 0 && v.column_origin % 2 == 0;
-  return bits <= 8 && (v.scale == ScaleType::kNone || even_groups || OneGroup(v));
-}
 
 PackedCode CodeOf(WeightCode code) {
   switch (code) {
@@ -35,6 +26,13 @@ PackedCode CodeOf(WeightCode code) {
       break;
   }
   return PackedCode::kBf16;
+}
+
+bool KeepsItsCodes(const MatrixView& v) {
+  const int bits = CodeBits(v.code), unit = UnitColumns(CodeOf(v.code));
+  if (bits == 4 && (v.first_column % 2 != 0 || v.code_column_stride != 0)) return false;
+  const bool whole_units = v.block_columns % unit == 0 && v.column_origin % unit == 0;
+  return bits <= 8 && (v.scale == ScaleType::kNone || whole_units || OneGroup(v));
 }
 
 WeightCode WeightCodeOf(PackedCode code) {
@@ -60,24 +58,16 @@ float Convert(float x, float) { return x; }
 template <typename Out>
 void Unpack(const PackedMatrix& m, int row, Out* out) {
   const PackedFormat& f = m.format;
-  const int lane = row % kTileRows;
+  const int lane = row % kTileRows, unit = UnitColumns(f.code);
   const uint8_t* tile = m.data + row / kTileRows * PackedTileBytes(m.k, f);
-  if (f.code == PackedCode::kBf16 || f.code == PackedCode::kBf16x2) {
-    const bf16* high = reinterpret_cast<const bf16*>(tile) + 2 * lane;
-    const bf16* low = high + Pairs(m.k) * 2 * kTileRows;
-    for (int c = 0; c < m.k; ++c) {
-      const int at = c / 2 * 2 * kTileRows + c % 2;
-      const float rest = f.code == PackedCode::kBf16 ? 0.0f : ToFloat(low[at]);
-      out[c] = Convert(ToFloat(high[at]) + rest, Out{});
-    }
-    return;
-  }
+  const uint8_t* scales = tile + PackedCodeBytes(m.k, f.code);
+  const uint8_t* second = tile + PackedCodeBytes(m.k, f.code) / 2;
   const WeightCode code = WeightCodeOf(f.code);
-  const uint8_t* scales = tile + Pairs(m.k) * PackedPairBytes(f.code);
   for (int c = 0; c < m.k; ++c) {
-    const uint8_t* at = CodeBits(code) == 4 ? tile + c / 2 * kTileRows + lane
-                                            : tile + (c / 2 * kTileRows + lane) * 2 + c % 2;
-    float value = CodeValue(code, at, c % 2 != 0);
+    const auto [byte, high] = PlaceInUnit(f.code, lane, c % unit);
+    const int at = c / unit * kUnitBytes + byte;
+    float value = CodeValue(code, tile + at, high);
+    if (f.code == PackedCode::kBf16x2) value += CodeValue(code, second + at, false);
     if (f.lanes != 0) {
       const int64_t group = (int64_t{f.origin} + c) / f.group;
       value *= ScaleValue(
@@ -106,9 +96,30 @@ PackedFormat PackedFormatOf(const MatrixView& v, bool exact) {
   return f;
 }
 
-size_t PackedPairBytes(PackedCode code) {
-  constexpr size_t kBytes[kPackedCodes] = {64, 128, 32, 32, 16, 16};
-  return kBytes[static_cast<int>(code)];
+int UnitColumns(PackedCode code) {
+  constexpr int kColumns[kPackedCodes] = {2, 2, 4, 4, 8, 8};
+  return kColumns[static_cast<int>(code)];
+}
+
+UnitPlace PlaceInUnit(PackedCode code, int row, int column) {
+  switch (code) {
+    case PackedCode::kBf16:
+    case PackedCode::kBf16x2:
+      return {row * 4 + column * 2, false};
+    case PackedCode::kFp8E4m3:
+      return {row / 4 * 16 + column / 2 * 8 + row % 4 * 2 + column % 2, false};
+    case PackedCode::kInt8:
+      return {row * 4 + column, false};
+    case PackedCode::kInt4:
+    case PackedCode::kFp4E2m1:
+      break;
+  }
+  return {row * 4 + column % 2 * 2 + column / 4, column / 2 % 2 != 0};
+}
+
+size_t PackedCodeBytes(int k, PackedCode code) {
+  const size_t units = (size_t(k) + UnitColumns(code) - 1) / UnitColumns(code);
+  return units * kUnitBytes * (code == PackedCode::kBf16x2 ? 2 : 1);
 }
 
 int PackedGroups(int k, const PackedFormat& f) {
@@ -116,7 +127,7 @@ int PackedGroups(int k, const PackedFormat& f) {
 }
 
 size_t PackedTileBytes(int k, const PackedFormat& f) {
-  const size_t bytes = Pairs(k) * PackedPairBytes(f.code) +
+  const size_t bytes = PackedCodeBytes(k, f.code) +
                        size_t(PackedGroups(k, f)) * f.lanes * ScaleBytes(f.scale);
   return (bytes + kTileAlignment - 1) / kTileAlignment * kTileAlignment;
 }

@@ -17,25 +17,31 @@ inline constexpr int kTileRows = 16;
 
 inline int Tiles(int n) { return (n + kTileRows - 1) / kTileRows; }
 
-// P = ceil(k / 2) pairs of columns. Codes of a tile:
+// A tile's codes are units of 64 bytes, one behind the other along k; a unit holds some columns of
+// all 16 rows in the order in which products use them:
 enum class PackedCode : uint8_t {
-  kBf16,     // [P][16][2] bf16
-  kBf16x2,   // [2][P][16][2] bf16: value = first + second
-  kFp8E4m3,  // [P][16][2] bytes
-  kInt8,     // [P][16][2] bytes, offset binary
-  kInt4,     // [P][16] bytes, offset binary, the low nibble is the even column
-  kFp4E2m1,  // [P][16] bytes, the low nibble is the even column
+  kBf16,     // 2 columns: [16 rows][2] bf16
+  kBf16x2,   // two planes of kBf16 units: value = first + second
+  kFp8E4m3,  // 4 columns: [4][2 pairs of columns][4 rows][2] bytes
+  kInt8,     // 4 columns: [16 rows][4] bytes, offset binary
+  kInt4,     // 8 columns: [16 rows][8] nibbles from the lowest up, columns 0 2 4 6 1 3 5 7, offset
+             // binary
+  kFp4E2m1,  // 8 columns: as kInt4, E2M1
 };
 inline constexpr int kPackedCodes = 6;
+inline constexpr int kUnitBytes = 64;
 
 // Behind its codes a tile has its scales [PackedGroups()][lanes]. Column c belongs to group
-// (origin + c) / group; groups begin at even columns.
+// (origin + c) / group; groups begin where units do.
 struct PackedFormat {
   PackedCode code = PackedCode::kBf16;
   ScaleType scale = ScaleType::kNone;  // never kF16
   int lanes = 0;                       // scales per group: 0 none, 1 for all rows of a tile, 16
   int group = 0;                       // columns per scale; 0 without scales
   int origin = 0;                      // columns of the first group that lie before column 0
+  // Products take x rounded to int8 with a scale per row (int8_rows.h). For kInt8 and kInt4 with
+  // one F32 scale per row of the matrix.
+  bool int8_x = false;
 
   bool operator==(const PackedFormat&) const = default;
 };
@@ -49,13 +55,21 @@ struct PackedMatrix {
 };
 
 // The form for a checkpoint's matrix: its own codes and scales. Where packed tiles cannot hold them
-// (F16 and F32; a scale on BF16; a group that begins at an odd column, as with a scale per column;
-// 4 bits from an odd first_column) the values are multiplied out: to kBf16x2, which keeps F16
+// (F16 and F32; a scale on BF16; a group that begins inside a unit, as with a scale per column; 4
+// bits from an odd first_column) the values are multiplied out: to kBf16x2, which keeps F16
 // exactly and others to 2^-17 of each value, if `exact`, else rounded to kBf16.
 PackedFormat PackedFormatOf(const MatrixView& view, bool exact);
 
-// Of the codes of one pair of columns of a tile.
-size_t PackedPairBytes(PackedCode code);
+int UnitColumns(PackedCode code);
+// Where a unit has the code of a row and a column < UnitColumns: the byte, and whether it is the
+// upper nibble.
+struct UnitPlace {
+  int byte;
+  bool high;
+};
+UnitPlace PlaceInUnit(PackedCode code, int row, int column);
+// Of all codes of a tile.
+size_t PackedCodeBytes(int k, PackedCode code);
 // Scale groups along k; 0 without scales.
 int PackedGroups(int k, const PackedFormat& format);
 // A multiple of 64.
