@@ -39,7 +39,7 @@ struct PackedFormat {
   int lanes = 0;                       // scales per group: 0 none, 1 for all rows of a tile, 16
   int group = 0;                       // columns per scale; 0 without scales
   int origin = 0;                      // columns of the first group that lie before column 0
-  // Products take x rounded to int8 with a scale per row (int8_rows.h). For kInt8 and kInt4 with
+  // Products take x rounded to int8 with a scale per row (kernels/cpu/int8_gemm). For kInt8 and kInt4 with
   // one F32 scale per row of the matrix.
   bool int8_x = false;
 
