@@ -13,7 +13,9 @@ namespace {
 // A row's part of a unit is 4 bytes; this many bytes of a row are packed at a time.
 constexpr int kUnitRowBytes = 4, kChunkBytes = 64, kChunkUnits = kChunkBytes / kUnitRowBytes;
 
-bool IsNibbles(PackedCode code) { return code == PackedCode::kInt4 || code == PackedCode::kFp4E2m1; }
+bool IsNibbles(PackedCode code) {
+  return code == PackedCode::kInt4 || code == PackedCode::kFp4E2m1;
+}
 
 // The last step from rows to units: how four rows' parts are ordered among themselves.
 struct InRows {
@@ -48,8 +50,7 @@ void PackFourUnits(const uint8_t* rows, int64_t row_stride, uint8_t* out) {
   const __m128i low01 = _mm_unpacklo_epi32(a[0], a[1]), low23 = _mm_unpacklo_epi32(a[2], a[3]);
   const __m128i high01 = _mm_unpackhi_epi32(a[0], a[1]), high23 = _mm_unpackhi_epi32(a[2], a[3]);
   const __m128i units[4] = {_mm_unpacklo_epi64(low01, low23), _mm_unpackhi_epi64(low01, low23),
-                            _mm_unpacklo_epi64(high01, high23),
-                            _mm_unpackhi_epi64(high01, high23)};
+                            _mm_unpacklo_epi64(high01, high23), _mm_unpackhi_epi64(high01, high23)};
   for (int i = 0; i < 4; ++i)
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i * kUnitBytes), Form::Order(units[i]));
 }
@@ -110,8 +111,7 @@ class TileRows {
         std::memcpy(out, rows + r * view_.code_row_stride, bytes);
         // The high nibble of the last byte is not ours.
         if (EndsInside(at + bytes))
-          out[bytes - 1] =
-              static_cast<uint8_t>((out[bytes - 1] & 0x0f) | (ZeroCode(code_) & 0xf0));
+          out[bytes - 1] = static_cast<uint8_t>((out[bytes - 1] & 0x0f) | (ZeroCode(code_) & 0xf0));
       } else {
         MakeCodes(first_row_ + r, at, bytes, out);
       }
@@ -120,9 +120,7 @@ class TileRows {
   }
 
  private:
-  bool EndsInside(int64_t end) const {
-    return bits_ == 4 && view_.k % 2 != 0 && end == row_bytes_;
-  }
+  bool EndsInside(int64_t end) const { return bits_ == 4 && view_.k % 2 != 0 && end == row_bytes_; }
 
   void MakeCodes(int row, int64_t at, int bytes, uint8_t* out) const {
     const int code_bytes = bits_ / 8;  // 4-bit codes are always copied
