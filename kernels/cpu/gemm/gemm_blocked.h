@@ -3,12 +3,13 @@
 // of that file's anonymous namespace, makes every instantiation local to the file, so no code
 // compiled for one instruction set is linked into another.
 //
-// Few tokens (one register block): weights are decoded in registers and used at once. They come
-// from memory in order, several tiles side by side, which is as fast as plain reading; asking for
-// them ahead in software made it slower.
+// Few tokens: weights are decoded in registers and used at once. They come
+// from memory in order, several tiles side by side, which is as fast as plain reading; for one
+// token, asking for them ahead in software made it slower.
 // More tokens: a block of columns of a few tiles is decoded once to a panel in cache, in the very
-// form in which registers would have held it, and multiplied by all tokens. bf16 weights need no
-// panel. While one block is multiplied, the next is on its way from memory.
+// form in which registers would have held it, and multiplied by all tokens. bf16 weights that are
+// multiplied as they are need no panel. While one block is multiplied, the next is on its way from
+// memory.
 //
 // x is copied to a panel on the stack in the form V multiplies by; it serves all tiles of a group
 // from L1. Between stretches of k the sums rest in y as fp32, which changes no bits.
@@ -18,9 +19,9 @@
 //   kStepColumns         columns that one multiplication takes
 //   X                    what the x panel holds for a step
 //   Acc, Weight          a register of sums, of weights of a step
-//   kTokensMax, kPanelTiles, ReuseTiles(tokens), StreamTiles(tokens)
-//                        the register block, when weights are read again for other tokens and when
-//                        not
+//   kTokensMax, ReuseTiles(tokens), StreamTiles(tokens)
+//                        the register block, when weights come from cache and when from memory
+//   kPanelTiles          of a panel
 //   Fill(x, is_bf16, at, count, factor, out)
 //                        writes count elements of an x row from element `at` on, times `factor`,
 //                        zeros behind them up to a multiple of 8 columns
@@ -48,7 +49,7 @@ class BlockedProduct {
     const int token_blocks = (args.tokens + V::kTokensMax - 1) / V::kTokensMax;
     if (token_blocks == 0) return;
     const int tokens_per_block = (args.tokens + token_blocks - 1) / token_blocks;
-    const bool use_panel = kScaled && token_blocks > 1;
+    const bool use_panel = token_blocks > (kScaled ? 1 : kBf16Blocks) && kDecodes;
     const int group_tiles = use_panel ? V::kPanelTiles : kGroupTiles;
     const int columns_max = use_panel ? kScaledColumns
                                       : kXPanelBytes / sizeof(X) / tokens_per_block *
@@ -88,14 +89,17 @@ class BlockedProduct {
   using Acc = typename V::Acc;
   using Unit = typename V::template Unit<kCode>;
   static constexpr bool kScaled = kCode != PackedCode::kBf16;
+  static constexpr bool kDecodes = kScaled || Unit::kSteps > 1;  // weights change their form
   static constexpr int kUnitColumns = Unit::kSteps * V::kStepColumns;
   static constexpr int kUnitColumnsMax = 8;
   static constexpr int kGroupTiles = 8;
   static constexpr int kPartBytes = kUnitBytes / V::kParts, kPartRows = kTileRows / V::kParts;
   static constexpr int kXPanelBytes = 16384;
+  static constexpr int kBf16Blocks = 4;  // widening bf16 for fewer blocks of tokens is cheaper
+  static constexpr int64_t kAheadBytes = 4096;   // of all tiles together
   static constexpr int kStepBytes = kUnitBytes;  // of the panel
   static constexpr int kPanelTileBytes = kScaledColumns / V::kStepColumns * kStepBytes;
-  static constexpr int kWPanelBytes = kScaled ? V::kPanelTiles * kPanelTileBytes : 1;
+  static constexpr int kWPanelBytes = kDecodes ? V::kPanelTiles * kPanelTileBytes : 1;
   static_assert(kXPanelBytes / sizeof(X) / V::kTokensMax * V::kStepColumns >= kScaledColumns);
 
   // A position in k where a block of columns begins, and the scale group it lies in.
@@ -162,6 +166,7 @@ class BlockedProduct {
   // Where Multiply takes weights from.
   struct PackedSource {
     using Part = Unit;
+    static constexpr bool kPacked = true;
     static constexpr int kColumns = kUnitColumns;
     static const char* At(const Stretch& s, int tile) {
       return PackedAt(s.args, tile, s.first.begin);
@@ -170,6 +175,7 @@ class BlockedProduct {
   };
   struct PanelSource {
     using Part = typename V::Panel;
+    static constexpr bool kPacked = false;
     static constexpr int kColumns = V::kStepColumns;
     static const char* At(const Stretch& s, int tile) {
       return s.w_panel + (tile - s.group_tile) * kPanelTileBytes;
@@ -208,9 +214,8 @@ class BlockedProduct {
     if constexpr (M > 1) {
       if (tokens < M) return RunTiles<Source, M - 1>(s, tokens, tile, tile_end);
     }
-    constexpr bool kReused = Source::kColumns != kUnitColumns || !kScaled;
     const int full_end = tile_end * kTileRows <= s.args.n ? tile_end : tile_end - 1;
-    if (kReused && s.passes > 1) {
+    if (!Source::kPacked || s.passes > 1) {
       tile = RunFull<Source, V::ReuseTiles(M), M>(s, tile, full_end);
     } else {
       tile = RunFull<Source, V::StreamTiles(M), M>(s, tile, full_end);
@@ -260,15 +265,16 @@ class BlockedProduct {
       total[t][p][m] =
           resume ? V::Load(y + m * y_stride + t * kTileRows + p * kPartRows) : V::Zero();
     });
+    const int64_t ahead = Source::kPacked ? Ahead(s, tile, T, M) : 0;
     if constexpr (!kScaled) {
       const int units = (s.end - s.first.begin + Source::kColumns - 1) / Source::kColumns;
-      AddUnits<Source, T, M>(total, w, tile_bytes, x, s.steps, units, Ahead(s, tile, T));
+      AddUnits<Source, T, M>(total, w, tile_bytes, x, s.steps, units, ahead);
     } else {
       for (Columns c = s.first; c.begin < s.end; c.Next()) {
         const int units = (c.BlockEnd() - c.begin + Source::kColumns - 1) / Source::kColumns;
         Sums<T, M> sum;
         ForAll<T, M>([&](int t, int p, int m) { sum[t][p][m] = V::Zero(); });
-        AddUnits<Source, T, M>(sum, w, tile_bytes, x, s.steps, units, 0);
+        AddUnits<Source, T, M>(sum, w, tile_bytes, x, s.steps, units, ahead);
         w += units * kUnitBytes;
         x += units * Source::Part::kSteps;
         Fold<T, M>(s.args, tile, c.group, sum, total);
@@ -291,11 +297,13 @@ class BlockedProduct {
     }
   }
 
-  // How far ahead of the weights in use others are asked for; 0: not at all. The first pass over
-  // bf16 weights waits for memory, the others bring in what comes next, each its share of the
+  // How far ahead of the weights in use others are asked for; 0: not at all. A first pass with
+  // several tokens has work to do on each line, so that the processor's own looking ahead falls
+  // short. Later passes over bf16 weights bring in what comes after them, each its share of the
   // tiles.
-  static int64_t Ahead(const Stretch& s, int tile, int tiles) {
-    if (s.pass == 0 || tile / tiles % (s.passes - 1) != s.pass - 1) return 0;
+  static int64_t Ahead(const Stretch& s, int tile, int tiles, int tokens) {
+    if (s.pass == 0) return tokens > 1 ? kAheadBytes / tiles : 0;
+    if (tile / tiles % (s.passes - 1) != s.pass - 1) return 0;
     const int64_t here = int64_t{s.first.begin / kUnitColumns} * kUnitBytes;
     const int64_t length = int64_t{(s.end - s.first.begin) / kUnitColumns} * kUnitBytes;
     return s.end < s.args.k ? length : kGroupTiles * s.args.tile_bytes - here;
@@ -306,7 +314,7 @@ class BlockedProduct {
                                               const X* x, int x_stride, int units, int64_t ahead) {
     using Part = typename Source::Part;
     for (int u = 0; u < units; ++u, w += kUnitBytes, x += Part::kSteps) {
-      if constexpr (!kScaled) {
+      if constexpr (Source::kPacked && (M > 1 || !kScaled)) {
         if (ahead != 0) {
 #pragma GCC unroll 16
           for (int t = 0; t < T; ++t) __builtin_prefetch(w + ahead + t * tile_bytes);
