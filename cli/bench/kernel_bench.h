@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times whole MoE layers as the expert worker runs them, with weights that come from memory, beside
+// what the machine reads and multiplies in the same minutes.
+#ifndef KT_CLI_BENCH_KERNEL_BENCH_H_
+#define KT_CLI_BENCH_KERNEL_BENCH_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "cli/bench/machine_limits.h"
+#include "common/base/json.h"
+
+namespace kt::cli {
+
+struct KernelBenchOptions {
+  std::vector<std::string> formats;  // empty: all
+  std::vector<std::string> shapes = {"qwen3-30b"};
+  std::vector<int> tokens = {1, 4, 16, 64, 512, 2048};
+  std::vector<int> threads;  // empty: 1 and all of the budget
+  double seconds = 0.5;      // of every row, at least two calls
+};
+
+// One call of a layer.
+struct KernelSample {
+  double seconds;
+  double bytes;  // of the experts that were active
+};
+
+struct KernelRow {
+  std::string format, shape, isa;
+  int experts = 0, layers = 0, tokens = 0, threads = 0;
+  double operations = 0;  // of a call
+  std::vector<KernelSample> samples;
+  MachineRates machine;
+
+  // ms, gbytes_per_s, gflops, limit (ms), limited_by and share_of_limit are those of the sample
+  // nearest to its limit; *_median are over all samples.
+  Json ToJson() const;
+};
+
+// Calls on_row when all rows of a format, shape and number of threads are measured: each is held
+// against the best rates measured in that time. What goes on is said on stderr.
+absl::Status RunKernelBench(const KernelBenchOptions& options,
+                            const std::function<void(const KernelRow&)>& on_row);
+
+}  // namespace kt::cli
+
+#endif  // KT_CLI_BENCH_KERNEL_BENCH_H_
