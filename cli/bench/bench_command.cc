@@ -81,6 +81,16 @@ void RegisterBenchCommand(CLI::App& app, int* exit_code) {
   kernels->add_option("--seconds", options->seconds, "Time for every row; two calls at least")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
+  kernels
+      ->add_option("--weights", options->weights,
+                   "Directory of safetensors with the experts to run instead of random ones, for "
+                   "one --format and one --shape: tensors "
+                   "model.layers.L.mlp.experts.E.{gate,up,down}_proj.weight and .weight_scale in "
+                   "the format's bytes")
+      ->check(CLI::ExistingDirectory);
+  kernels->add_option("--dump", options->dump,
+                      "Safetensors file to write one call's rows, routing and results to, by "
+                      "number of tokens: T.x, T.ids, T.weights, T.y");
   kernels->add_flag("--json", *json, "Print JSON: an array of rows, times in ms");
   kernels->callback([=] { *exit_code = KernelsMain(*options, *json); });
 }

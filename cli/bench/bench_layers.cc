@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/bench_layers.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cstring>
 
-#include "common/base/aligned_buffer.h"
 #include "common/base/status.h"
 
 namespace kt::cli {
@@ -26,40 +28,40 @@ PackedMatrix PackedOf(const MatrixView& view) {
 
 size_t BytesOf(const PackedMatrix& m) { return Align(PackedBytes(m.n, m.k, m.format)); }
 
-// One expert's matrices, packed one behind the other.
-struct PackedExpert {
-  PackedExpert(const BenchFormat& format, const MoeShape& shape) {
-    std::mt19937_64 rng(1);
-    const RandomMatrix gate(format, shape.intermediate, shape.hidden, rng);
-    const RandomMatrix up(format, shape.intermediate, shape.hidden, rng);
-    const RandomMatrix down(format, shape.hidden, shape.intermediate, rng);
-    const MatrixView* views[] = {&gate.view(), &up.view(), &down.view()};
-    for (int m = 0; m < 3; ++m) {
-      matrices[m] = PackedOf(*views[m]);
-      bytes += BytesOf(matrices[m]);
+// The tensors of one expert's matrix.
+absl::StatusOr<MatrixView> StoredView(const Checkpoint& checkpoint, const std::string& module,
+                                      const BenchFormat& format, int n, int k) {
+  MatrixView view = ViewOf(format, n, k);
+  const auto find = [&](const std::string& name, int64_t bytes) -> absl::StatusOr<const uint8_t*> {
+    const TensorInfo* tensor = checkpoint.Find(name);
+    if (tensor == nullptr)
+      return InvalidArgument("--weights {}: there is no tensor {}", checkpoint.dir(), name);
+    if (tensor->data.size() != static_cast<size_t>(bytes)) {
+      return InvalidArgument("--weights {}: tensor {} has {} bytes, but {} [{}, {}] takes {}",
+                             checkpoint.dir(), name, tensor->data.size(), format.name, n, k, bytes);
     }
-    packed = AlignedBuffer(bytes);
-    size_t at = 0;
-    for (int m = 0; m < 3; ++m) {
-      Pack(*views[m], matrices[m].format, 0, Tiles(matrices[m].n), packed.data() + at);
-      at += BytesOf(matrices[m]);
-    }
+    return tensor->data.data();
+  };
+  KT_ASSIGN_OR_RETURN(view.codes, find(module + ".weight", n * view.code_row_stride));
+  if (view.scale != ScaleType::kNone) {
+    const int64_t rows = (n + view.block_rows - 1) / view.block_rows;
+    KT_ASSIGN_OR_RETURN(view.scales, find(module + ".weight_scale", rows * view.scale_row_stride));
   }
+  return view;
+}
 
-  // The same expert in a copy of its bytes.
-  ExpertWeights At(const uint8_t* data) const {
-    ExpertWeights w{matrices[0], matrices[1], matrices[2]};
-    for (PackedMatrix* m : {&w.gate, &w.up, &w.down}) {
-      m->data = data;
-      data += BytesOf(*m);
-    }
-    return w;
-  }
+std::string ExpertName(int layer, int expert) {
+  return fmt::format("model.layers.{}.mlp.experts.{}.", layer, expert);
+}
 
-  PackedMatrix matrices[3];
-  size_t bytes = 0;
-  AlignedBuffer packed;
-};
+// Where a matrix of an arena lies, to be written.
+uint8_t* BytesToFill(const PackedMatrix& m) { return const_cast<uint8_t*>(m.data); }
+
+void PackExpert(const std::array<MatrixView, 3>& views, const ExpertWeights& expert) {
+  const PackedMatrix* matrices[] = {&expert.gate, &expert.up, &expert.down};
+  for (int m = 0; m < 3; ++m)
+    Pack(views[m], matrices[m]->format, 0, Tiles(views[m].n), BytesToFill(*matrices[m]));
+}
 
 }  // namespace
 
@@ -85,20 +87,74 @@ size_t BenchLayers::ExpertBytes(const BenchFormat& format, const MoeShape& shape
          BytesOf(PackedOf(ViewOf(format, shape.hidden, shape.intermediate)));
 }
 
+absl::StatusOr<BenchLayers> BenchLayers::Allocate(const PackedMatrix (&first)[3], int layers,
+                                                  int experts, const topology::Topology& topology,
+                                                  int memory_node) {
+  BenchLayers made;
+  made.layers_ = layers;
+  for (const PackedMatrix& m : first) made.expert_bytes_ += BytesOf(m);
+  const size_t count = static_cast<size_t>(layers) * experts;
+  KT_ASSIGN_OR_RETURN(made.arena_,
+                      AllocateArena(count * made.expert_bytes_, topology, memory_node));
+  const uint8_t* at = made.arena_.data();
+  for (size_t e = 0; e < count; ++e) {
+    ExpertWeights w{first[0], first[1], first[2]};
+    for (PackedMatrix* m : {&w.gate, &w.up, &w.down}) {
+      m->data = at;
+      at += BytesOf(*m);
+    }
+    made.experts_.push_back(w);
+  }
+  return made;
+}
+
 absl::StatusOr<BenchLayers> BenchLayers::Random(const BenchFormat& format, const MoeShape& shape,
                                                 int layers, const topology::Topology& topology,
                                                 int memory_node, Parallel& parallel) {
-  const PackedExpert expert(format, shape);
-  const size_t bytes = expert.bytes;
-  const int experts = layers * shape.num_experts;
-  BenchLayers made;
-  KT_ASSIGN_OR_RETURN(made.arena_, AllocateArena(experts * bytes, topology, memory_node));
-  made.layers_ = layers;
-  made.expert_bytes_ = bytes;
-  for (int e = 0; e < experts; ++e)
-    made.experts_.push_back(expert.At(made.arena_.data() + e * bytes));
-  parallel.Run(experts, [&](int e, int) {
-    std::memcpy(made.arena_.data() + e * bytes, expert.packed.data(), bytes);
+  std::mt19937_64 rng(1);
+  const RandomMatrix gate(format, shape.intermediate, shape.hidden, rng);
+  const RandomMatrix up(format, shape.intermediate, shape.hidden, rng);
+  const RandomMatrix down(format, shape.hidden, shape.intermediate, rng);
+  KT_ASSIGN_OR_RETURN(BenchLayers made,
+                      Allocate({PackedOf(gate.view()), PackedOf(up.view()), PackedOf(down.view())},
+                               layers, shape.num_experts, topology, memory_node));
+  PackExpert({gate.view(), up.view(), down.view()}, made.experts_[0]);
+  const uint8_t* first = made.arena_.data();
+  parallel.Run(static_cast<int>(made.experts_.size()) - 1, [&](int task, int) {
+    std::memcpy(BytesToFill(made.experts_[task + 1].gate), first, made.expert_bytes_);
+  });
+  return made;
+}
+
+absl::StatusOr<BenchLayers> BenchLayers::Load(const BenchFormat& format, const MoeShape& shape,
+                                              const Checkpoint& checkpoint,
+                                              const topology::Topology& topology, int memory_node,
+                                              Parallel& parallel) {
+  int layers = 0;
+  while (checkpoint.Find(ExpertName(layers, 0) + "gate_proj.weight") != nullptr) ++layers;
+  if (layers == 0) {
+    return InvalidArgument("--weights {}: there is no tensor {}gate_proj.weight", checkpoint.dir(),
+                           ExpertName(0, 0));
+  }
+  std::vector<std::array<MatrixView, 3>> views;
+  for (int l = 0; l < layers; ++l) {
+    for (int e = 0; e < shape.num_experts; ++e) {
+      const auto view = [&](const char* name, int n, int k) {
+        return StoredView(checkpoint, ExpertName(l, e) + name, format, n, k);
+      };
+      KT_ASSIGN_OR_RETURN(MatrixView gate, view("gate_proj", shape.intermediate, shape.hidden));
+      KT_ASSIGN_OR_RETURN(MatrixView up, view("up_proj", shape.intermediate, shape.hidden));
+      KT_ASSIGN_OR_RETURN(MatrixView down, view("down_proj", shape.hidden, shape.intermediate));
+      views.push_back({gate, up, down});
+    }
+  }
+  KT_ASSIGN_OR_RETURN(BenchLayers made, Allocate({PackedOf(views[0][0]), PackedOf(views[0][1]),
+                                                  PackedOf(views[0][2])},
+                                                 layers, shape.num_experts, topology, memory_node));
+  parallel.Run(static_cast<int>(views.size()), [&](int e, int) {
+    PackExpert(views[e], made.experts_[e]);
+    for (const MatrixView& view : views[e])
+      checkpoint.Release(view.codes, view.n * view.code_row_stride);
   });
   return made;
 }

@@ -11,6 +11,7 @@
 #include "common/base/parallel.h"
 #include "common/ipc/segment.h"
 #include "common/topology/topology.h"
+#include "common/weights/checkpoint.h"
 #include "kernels/cpu/expert_ffn/moe_ffn.h"
 
 namespace kt::cli {
@@ -39,13 +40,27 @@ class BenchLayers {
                                             int layers, const topology::Topology& topology,
                                             int memory_node, Parallel& parallel);
 
+  // The experts of a checkpoint, model.layers.L.mlp.experts.E.{gate,up,down}_proj.{weight,
+  // weight_scale} for L from 0 on and all experts of the shape: codes and scales in the bytes that
+  // ViewOf(format) describes, of any dtype. InvalidArgument: a tensor is absent or of another size.
+  static absl::StatusOr<BenchLayers> Load(const BenchFormat& format, const MoeShape& shape,
+                                          const Checkpoint& checkpoint,
+                                          const topology::Topology& topology, int memory_node,
+                                          Parallel& parallel);
+
   int layers() const { return layers_; }
   const ExpertWeights* layer(int layer) const {
     return experts_.data() + static_cast<size_t>(layer) * (experts_.size() / layers_);
   }
   size_t expert_bytes() const { return expert_bytes_; }
+  size_t bytes() const { return arena_.size(); }
 
  private:
+  // Memory for so many experts like the first, each with its matrices at their places.
+  static absl::StatusOr<BenchLayers> Allocate(const PackedMatrix (&first)[3], int layers,
+                                              int experts, const topology::Topology& topology,
+                                              int memory_node);
+
   Segment arena_;
   int layers_ = 0;
   size_t expert_bytes_ = 0;

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <map>
 #include <set>
 
 #include "cli/bench/bench_format.h"
@@ -10,7 +13,10 @@
 #include "cli/bench/bench_shape.h"
 #include "cli/bench/kernel_bench.h"
 #include "cli/bench/machine_limits.h"
+#include "cli/bench/tensor_file.h"
+#include "common/base/bf16.h"
 #include "common/base/status.h"
+#include "common/weights/test_checkpoint.h"
 
 namespace kt::cli {
 namespace {
@@ -117,6 +123,143 @@ TEST(BenchLayersTest, EveryExpertHasItsOwnCopy) {
       EXPECT_EQ(row, first) << format.name;
     }
   }
+}
+
+class BenchWeightsTest : public ::testing::Test {
+ protected:
+  static constexpr int kLayers = 2, kHidden = 64, kIntermediate = 32, kExperts = 4;
+  static constexpr MoeShape kShape{kHidden, kIntermediate, kExperts, 2};
+
+  static std::string Name(int layer, int expert, const char* matrix) {
+    return fmt::format("model.layers.{}.mlp.experts.{}.{}_proj", layer, expert, matrix);
+  }
+
+  // A directory with random experts of a format; what it holds is in matrices_.
+  void Write(const BenchFormat& format) {
+    std::mt19937_64 rng(3);
+    TensorFile file;
+    matrices_.clear();
+    for (int l = 0; l < kLayers; ++l) {
+      for (int e = 0; e < kExperts; ++e) {
+        for (const char* name : {"gate", "up", "down"}) {
+          const bool down = name == std::string("down");
+          const MatrixView& v =
+              matrices_
+                  .try_emplace(Name(l, e, name), format, down ? kHidden : kIntermediate,
+                               down ? kIntermediate : kHidden, rng)
+                  .first->second.view();
+          file.Set(Name(l, e, name) + ".weight", DType::kU8, {v.n, v.code_row_stride}, v.codes);
+          if (v.scale != ScaleType::kNone) {
+            file.Set(Name(l, e, name) + ".weight_scale", DType::kU8,
+                     {(v.n + v.block_rows - 1) / v.block_rows, v.scale_row_stride}, v.scales);
+          }
+        }
+      }
+    }
+    ASSERT_TRUE(file.Write(dir_.path() + "/model.safetensors").ok());
+  }
+
+  KernelBenchOptions Options(const BenchFormat& format) const {
+    return {.formats = {format.name},
+            .shapes = {"64x32x4x2"},
+            .tokens = {1, 5},
+            .threads = {1},
+            .seconds = 0,
+            .weights = dir_.path(),
+            .dump = dir_.path() + "/dump.safetensors"};
+  }
+
+  // One expert's result for a row, in double precision but for the activation's rounding.
+  std::vector<double> Expert(int e, const std::vector<float>& x) const {
+    const auto product = [&](const char* name, auto in) {
+      const MatrixView& w = matrices_.at(Name(0, e, name)).view();
+      std::vector<double> out(w.n);
+      for (int r = 0; r < w.n; ++r) {
+        for (int c = 0; c < w.k; ++c) out[r] += double{w.At(r, c)} * in[c];
+      }
+      return out;
+    };
+    const std::vector<double> gate = product("gate", x), up = product("up", x);
+    std::vector<double> activation(kIntermediate);
+    for (int i = 0; i < kIntermediate; ++i)
+      activation[i] = RoundToBf16(static_cast<float>(gate[i] / (1 + std::exp(-gate[i])) * up[i]));
+    return product("down", activation);
+  }
+
+  TestDir dir_;
+  std::map<std::string, RandomMatrix> matrices_;
+};
+
+TEST_F(BenchWeightsTest, RunsTheGivenExpertsAndDumpsACall) {
+  for (const BenchFormat& format : BenchFormats()) {
+    SCOPED_TRACE(format.name);
+    Write(format);
+    int rows = 0;
+    const absl::Status status = RunKernelBench(Options(format), [&](const KernelRow& row) {
+      EXPECT_EQ(row.layers, kLayers);
+      EXPECT_EQ(row.samples.size(), 2u);
+      ++rows;
+    });
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(rows, 2);
+
+    TestDir dumped;
+    std::filesystem::rename(dir_.path() + "/dump.safetensors",
+                            dumped.path() + "/model.safetensors");
+    const auto file = Checkpoint::Open(dumped.path()).value();
+    const auto values = [&]<typename T>(const std::string& name, T) {
+      const std::span<const uint8_t> data = file->Find(name)->data;
+      std::vector<T> out(data.size() / sizeof(T));
+      std::memcpy(out.data(), data.data(), data.size());
+      return out;
+    };
+    for (int tokens : {1, 5}) {
+      const std::string prefix = std::to_string(tokens);
+      const auto x = values(prefix + ".x", bf16{});
+      const auto ids = values(prefix + ".ids", int32_t{});
+      const auto weights = values(prefix + ".weights", float{});
+      const auto y = values(prefix + ".y", float{});
+      ASSERT_EQ(y.size(), size_t(tokens) * kHidden);
+      double error = 0, size = 0;
+      for (int t = 0; t < tokens; ++t) {
+        EXPECT_NE(ids[2 * t], ids[2 * t + 1]);
+        std::vector<double> expected(kHidden);
+        std::vector<float> row(kHidden);
+        for (int i = 0; i < kHidden; ++i) row[i] = ToFloat(x[t * kHidden + i]);
+        for (int slot = 2 * t; slot < 2 * t + 2; ++slot) {
+          const std::vector<double> part = Expert(ids[slot], row);
+          for (int i = 0; i < kHidden; ++i) expected[i] += weights[slot] * part[i];
+        }
+        for (int i = 0; i < kHidden; ++i) {
+          error += std::pow(y[t * kHidden + i] - expected[i], 2);
+          size += std::pow(expected[i], 2);
+        }
+      }
+      EXPECT_GT(size, 0);
+      EXPECT_LT(std::sqrt(error / size), 0.005);
+    }
+  }
+}
+
+TEST_F(BenchWeightsTest, RefusesWhatDoesNotFit) {
+  const BenchFormat& bf16 = *FindBenchFormat("bf16").value();
+  Write(bf16);
+  const auto message = [](const KernelBenchOptions& options) {
+    return Message(RunKernelBench(options, [](const KernelRow&) {}));
+  };
+  KernelBenchOptions options = Options(bf16);
+  options.formats = {"int8"};
+  EXPECT_THAT(message(options),
+              HasSubstr("experts.0.gate_proj.weight has 4096 bytes, but int8 [32, 64] takes 2048"));
+  options.formats = {"bf16", "int8"};
+  EXPECT_THAT(message(options), HasSubstr("--weights: name its one --format"));
+  options = Options(bf16);
+  options.shapes = {"64x32x5x2"};
+  EXPECT_THAT(message(options),
+              HasSubstr("there is no tensor model.layers.0.mlp.experts.4.gate_proj.weight"));
+  options = Options(bf16);
+  options.dump = dir_.path() + "/no/such/folder";
+  EXPECT_THAT(message(options), HasSubstr("/no/such/folder: cannot be written"));
 }
 
 }  // namespace

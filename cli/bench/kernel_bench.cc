@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <random>
+#include <utility>
 
 #include "cli/bench/bench_layers.h"
 #include "cli/bench/bench_shape.h"
+#include "cli/bench/tensor_file.h"
 #include "common/base/bf16.h"
 #include "common/base/status.h"
 #include "common/topology/cpu_budget.h"
@@ -64,7 +67,17 @@ double Median(std::vector<double> values) {
 struct Machine {
   topology::Topology topology;
   Isa isa;
+  std::unique_ptr<Checkpoint> weights;  // null: random ones
+  TensorFile* dump;                     // null: none
 };
+
+void Dump(const MoeShape& shape, int tokens, const Batch& batch, TensorFile* file) {
+  file->Set(fmt::format("{}.x", tokens), DType::kBF16, {tokens, shape.hidden}, batch.x.data());
+  file->Set(fmt::format("{}.ids", tokens), DType::kI32, {tokens, shape.top_k}, batch.ids.data());
+  file->Set(fmt::format("{}.weights", tokens), DType::kF32, {tokens, shape.top_k},
+            batch.weights.data());
+  file->Set(fmt::format("{}.y", tokens), DType::kF32, {tokens, shape.hidden}, batch.y.data());
+}
 
 // The rows of one format, shape and number of threads.
 void MeasureRows(const Machine& machine, const KernelBenchOptions& options,
@@ -80,46 +93,57 @@ void MeasureRows(const Machine& machine, const KernelBenchOptions& options,
     Batch batch(shape, row.tokens, rng);
     row.operations =
         6.0 * static_cast<double>(batch.ids.size()) * shape.hidden * shape.intermediate;
+    const auto run = [&](int layer) {
+      const MoeArgs args{.x = batch.x.data(),
+                         .x_is_bf16 = true,
+                         .tokens = row.tokens,
+                         .ids = batch.ids.data(),
+                         .weights = batch.weights.data(),
+                         .experts = layers.layer(layer),
+                         .y = batch.y.data()};
+      const double start = SecondsNow();
+      ffn.Run(args, scratch.data(), pool);
+      return SecondsNow() - start;
+    };
     for (double spent = 0; row.samples.size() < 2 || spent < options.seconds;) {
       probe.Measure(format.multiply, machine.isa, pool, &rates);
       const double end = spent + options.seconds / kSlices;
       do {
         const int active = batch.Route(rng);
-        const MoeArgs args{.x = batch.x.data(),
-                           .x_is_bf16 = true,
-                           .tokens = row.tokens,
-                           .ids = batch.ids.data(),
-                           .weights = batch.weights.data(),
-                           .experts = layers.layer(call++ % layers.layers()),
-                           .y = batch.y.data()};
-        const double start = SecondsNow();
-        ffn.Run(args, scratch.data(), pool);
-        const double seconds = SecondsNow() - start;
+        const double seconds = run(call++ % layers.layers());
         row.samples.push_back({seconds, static_cast<double>(layers.expert_bytes()) * active});
         spent += seconds;
       } while (spent < end);
     }
+    if (machine.dump == nullptr) continue;
+    run(0);
+    Dump(shape, row.tokens, batch, machine.dump);
   }
   for (KernelRow& row : rows) row.machine = rates;
+}
+
+// Random layers that memory has room for; takes experts out of the shape where it has not.
+absl::StatusOr<BenchLayers> RandomLayers(const Machine& machine, const BenchFormat& format,
+                                         const std::string& shape_name, MoeShape* shape,
+                                         int memory_node, Parallel& parallel) {
+  constexpr double kMemoryShare = 0.8;
+  const auto available = static_cast<size_t>(kMemoryShare * AvailableMemoryBytes());
+  const size_t probe_bytes = MachineProbe::Bytes(machine.topology);
+  KT_ASSIGN_OR_RETURN(
+      const LayerPlan plan,
+      PlanLayers(*shape, BenchLayers::ExpertBytes(format, *shape), CacheBytes(machine.topology),
+                 available - std::min(available, probe_bytes)));
+  if (plan.experts < shape->num_experts) {
+    fmt::print(stderr, "{} {}: memory has room for two layers of {} experts, not {}\n", format.name,
+               shape_name, plan.experts, shape->num_experts);
+  }
+  shape->num_experts = plan.experts;
+  return BenchLayers::Random(format, *shape, plan.layers, machine.topology, memory_node, parallel);
 }
 
 absl::Status RunShape(const Machine& machine, const KernelBenchOptions& options,
                       const BenchFormat& format, const std::string& shape_name, MoeShape shape,
                       const std::function<void(const KernelRow&)>& on_row) {
-  constexpr double kMemoryShare = 0.8;
-  const size_t expert_bytes = BenchLayers::ExpertBytes(format, shape);
-  const auto available = static_cast<size_t>(kMemoryShare * AvailableMemoryBytes());
-  const size_t probe_bytes = MachineProbe::Bytes(machine.topology);
-  KT_ASSIGN_OR_RETURN(const LayerPlan plan,
-                      PlanLayers(shape, expert_bytes, CacheBytes(machine.topology),
-                                 available - std::min(available, probe_bytes)));
-  if (plan.experts < shape.num_experts) {
-    fmt::print(stderr, "{} {}: memory holds two layers of {} experts, not {}\n", format.name,
-               shape_name, plan.experts, shape.num_experts);
-  }
-  shape.num_experts = plan.experts;
-  fmt::print(stderr, "{} {}: {} layers, {:.1f} GB\n", format.name, shape_name, plan.layers,
-             static_cast<double>(expert_bytes) * plan.layers * plan.experts / 1e9);
   std::optional<BenchLayers> layers;
   for (int threads : options.threads) {
     KT_ASSIGN_OR_RETURN(
@@ -132,8 +156,14 @@ absl::Status RunShape(const Machine& machine, const KernelBenchOptions& options,
     if (!pool.warning().empty()) fmt::print(stderr, "{}\n", pool.warning());
     pool.BeginActive();
     if (!layers) {
-      KT_ASSIGN_OR_RETURN(layers, BenchLayers::Random(format, shape, plan.layers, machine.topology,
-                                                      worker.memory_node, pool));
+      auto made = machine.weights
+                      ? BenchLayers::Load(format, shape, *machine.weights, machine.topology,
+                                          worker.memory_node, pool)
+                      : RandomLayers(machine, format, shape_name, &shape, worker.memory_node, pool);
+      KT_RETURN_IF_ERROR(made.status());
+      layers = *std::move(made);
+      fmt::print(stderr, "{} {}: {} layers, {:.1f} GB\n", format.name, shape_name, layers->layers(),
+                 static_cast<double>(layers->bytes()) / 1e9);
     }
     MachineProbe probe(machine.topology, worker.memory_node, pool);
     std::vector<KernelRow> rows;
@@ -141,8 +171,8 @@ absl::Status RunShape(const Machine& machine, const KernelBenchOptions& options,
       rows.push_back({.format = format.name,
                       .shape = shape_name,
                       .isa = IsaName(machine.isa),
-                      .experts = plan.experts,
-                      .layers = plan.layers,
+                      .experts = shape.num_experts,
+                      .layers = layers->layers(),
                       .tokens = tokens,
                       .threads = threads});
     }
@@ -209,12 +239,18 @@ absl::Status RunKernelBench(const KernelBenchOptions& asked,
     if (budget.usable_cores > 1) options.threads.push_back(budget.usable_cores);
   }
   fmt::print(stderr, "{}, {}, {}\n", CpuModelName(), IsaName(isa), topology::Describe(budget));
-  const Machine machine{std::move(topology), isa};
+  TensorFile dump;
+  Machine machine{std::move(topology), isa, nullptr, options.dump.empty() ? nullptr : &dump};
+  if (!options.weights.empty()) {
+    if (formats.size() != 1 || shapes.size() != 1)
+      return InvalidArgument("--weights: name its one --format and one --shape");
+    KT_ASSIGN_OR_RETURN(machine.weights, Checkpoint::Open(options.weights));
+  }
   for (size_t s = 0; s < shapes.size(); ++s) {
     for (const BenchFormat* format : formats)
       KT_RETURN_IF_ERROR(RunShape(machine, options, *format, options.shapes[s], shapes[s], on_row));
   }
-  return absl::OkStatus();
+  return options.dump.empty() ? absl::OkStatus() : dump.Write(options.dump);
 }
 
 }  // namespace kt::cli

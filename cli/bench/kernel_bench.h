@@ -20,6 +20,8 @@ struct KernelBenchOptions {
   std::vector<int> tokens = {1, 4, 16, 64, 512, 2048};
   std::vector<int> threads;  // empty: 1 and all of the budget
   double seconds = 0.5;      // of every row, at least two calls
+  std::string weights;       // a checkpoint's directory (BenchLayers::Load); empty: random weights
+  std::string dump;  // file for rows, routing and results of one call of layer 0; empty: none
 };
 
 // One call of a layer.
@@ -40,6 +42,9 @@ struct KernelRow {
   Json ToJson() const;
 };
 
+// `dump` holds for every number T of tokens the tensors T.x BF16 [T, hidden], T.ids I32 [T, top_k],
+// T.weights F32 [T, top_k] and T.y F32 [T, hidden]; `weights` takes one format and one shape.
+//
 // Calls on_row when all rows of a format, shape and number of threads are measured: each is held
 // against the best rates measured in that time. What goes on is said on stderr.
 absl::Status RunKernelBench(const KernelBenchOptions& options,
