@@ -156,6 +156,8 @@ TEST_F(KtCommandTest, BenchKernelsHoldsEveryRowAgainstTheMachine) {
     EXPECT_EQ(row["threads"], 1);
     EXPECT_GE(row["calls"], 2);
     EXPECT_GE(row["layers"], 2);
+    EXPECT_GE(row["active_experts"], 2);
+    EXPECT_LE(row["active_experts"], i % 2 == 0 ? 2 : 4);
     for (const char* field :
          {"ms", "ms_median", "gbytes_per_s", "gflops", "limit", "share_of_limit",
           "share_of_limit_median", "machine_gbytes_per_s", "machine_gflops"}) {

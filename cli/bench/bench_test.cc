@@ -77,11 +77,12 @@ TEST(BenchLimitTest, TheSlowerOfReadingAndComputing) {
 TEST(BenchLimitTest, RowOfTheSampleNearestToItsLimit) {
   const KernelRow row{.format = "bf16",
                       .operations = 1e9,
-                      .samples = {{0.10, 1e9}, {0.20, 3e9}, {0.30, 3e9}},
+                      .samples = {{0.10, 2, 1e9}, {0.20, 6, 3e9}, {0.30, 6, 3e9}},
                       .machine = {.bytes_per_s = 20e9, .operations_per_s = 100e9}};
   const Json json = row.ToJson();  // limits of 50, 150 and 150 ms
   EXPECT_DOUBLE_EQ(json["ms"], 200);
   EXPECT_DOUBLE_EQ(json["limit"], 150);
+  EXPECT_EQ(json["active_experts"], 6);
   EXPECT_DOUBLE_EQ(json["share_of_limit"], 0.75);
   EXPECT_DOUBLE_EQ(json["gbytes_per_s"], 15);
   EXPECT_DOUBLE_EQ(json["gflops"], 5);

@@ -111,7 +111,8 @@ void MeasureRows(const Machine& machine, const KernelBenchOptions& options,
       do {
         const int active = batch.Route(rng);
         const double seconds = run(call++ % layers.layers());
-        row.samples.push_back({seconds, static_cast<double>(layers.expert_bytes()) * active});
+        row.samples.push_back(
+            {seconds, active, static_cast<double>(layers.expert_bytes()) * active});
         spent += seconds;
       } while (spent < end);
     }
@@ -203,6 +204,7 @@ Json KernelRow::ToJson() const {
           {"tokens", tokens},
           {"threads", threads},
           {"calls", samples.size()},
+          {"active_experts", best.active_experts},
           {"ms", best.seconds * 1e3},
           {"ms_median", Median(seconds) * 1e3},
           {"gbytes_per_s", best.bytes / best.seconds / 1e9},

@@ -27,7 +27,8 @@ struct KernelBenchOptions {
 // One call of a layer.
 struct KernelSample {
   double seconds;
-  double bytes;  // of the experts that were active
+  int active_experts;
+  double bytes;  // of those experts
 };
 
 struct KernelRow {
