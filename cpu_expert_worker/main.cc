@@ -68,7 +68,7 @@ class CpuExpertWorker final : public Worker {
     if (config.selftest()) KT_RETURN_IF_ERROR(CheckRows(SelfCheck(false)));
     int tokens_max = StepTokensMax(config.scheduler());
     ffn_ = std::make_unique<MoeFfn>(MoeShapeOf(moe, slice.end - slice.begin), context_.isa,
-                                    kTokensPerPass);
+                                    kMoeTokensPerPass);
     scratch_ = AlignedBuffer(ffn_->ScratchBytes(pool_->threads()));
     service_ = std::make_unique<ExpertService>(
         context_.index,
@@ -104,8 +104,6 @@ class CpuExpertWorker final : public Worker {
   grpc::Service* service() override { return service_.get(); }
 
  private:
-  static constexpr int kTokensPerPass = 256;
-
   std::vector<SelfCheckRow> SelfCheck(bool all_layers) {
     auto precision = [this](int l) {
       return summary_.layers[static_cast<size_t>(l)].experts.precision;
