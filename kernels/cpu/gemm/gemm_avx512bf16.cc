@@ -130,16 +130,6 @@ struct Paired {
     return sum;
   }
 
-  struct Panel {
-    static constexpr int kSteps = 1;
-    explicit Panel(const char* p) : weight(LoadWeight(p)) {}
-    template <int>
-    Weight Step() const {
-      return weight;
-    }
-    Weight weight;
-  };
-
   template <PackedCode kCode>
   struct Unit {
     static constexpr int kSteps = kCode == PackedCode::kBf16                                    ? 1

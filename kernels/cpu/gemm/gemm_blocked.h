@@ -30,7 +30,8 @@
 //   Unit<code>(bytes)    a part of a unit; kSteps, Step<s>(); kXFactor, kSumFactor: powers of two
 //                        by which x is multiplied, and then the sum (Times<Unit>(sum)), to make up
 //                        for the form of the weights
-//   Panel(bytes)         a part of a step of the panel; LoadWeight, StoreWeight(bytes)
+//   LoadWeight, StoreWeight(bytes)
+//                        of the panel
 #ifndef KT_KERNELS_CPU_GEMM_GEMM_BLOCKED_H_
 #define KT_KERNELS_CPU_GEMM_GEMM_BLOCKED_H_
 
@@ -97,7 +98,7 @@ class BlockedProduct {
   static constexpr int kXPanelBytes = 16384;
   static constexpr int kBf16Blocks = 4;  // widening bf16 for fewer blocks of tokens is cheaper
   static constexpr int64_t kAheadBytes = 4096;   // of all tiles together
-  static constexpr int kStepBytes = kUnitBytes;  // of the panel
+  static constexpr int kStepBytes = kUnitBytes;  // of the panel: as if it were a unit
   static constexpr int kPanelTileBytes = kScaledColumns / V::kStepColumns * kStepBytes;
   static constexpr int kWPanelBytes = kDecodes ? V::kPanelTiles * kPanelTileBytes : 1;
   static_assert(kXPanelBytes / sizeof(X) / V::kTokensMax * V::kStepColumns >= kScaledColumns);
@@ -163,34 +164,54 @@ class BlockedProduct {
            column / kUnitColumns * kUnitBytes;
   }
 
-  // Where Multiply takes weights from.
+  // Where Multiply takes weights from, a unit at a time, and what it asks memory for meanwhile.
   struct PackedSource {
     using Part = Unit;
-    static constexpr bool kPacked = true;
-    static constexpr int kColumns = kUnitColumns;
+    static constexpr int kColumns = kUnitColumns, kAheadStep = kUnitBytes;
     static const char* At(const Stretch& s, int tile) {
       return PackedAt(s.args, tile, s.first.begin);
     }
     static int64_t TileBytes(const Stretch& s) { return s.args.tile_bytes; }
+    // A first pass with several tokens has work to do on each line, so that the processor's own
+    // looking ahead falls short. Later passes over bf16 weights bring in what comes after them,
+    // each its share of the tiles.
+    static const char* Ahead(const Stretch& s, int tile, int tiles, int tokens) {
+      const char* here = At(s, tile);
+      if (s.pass == 0) return tokens > 1 ? here + kAheadBytes / tiles : nullptr;
+      if (tile / tiles % (s.passes - 1) != s.pass - 1) return nullptr;
+      return s.end < s.args.k ? PackedAt(s.args, tile, s.end)
+                              : PackedAt(s.args, tile + kGroupTiles, 0);
+    }
   };
-  struct PanelSource {
-    using Part = typename V::Panel;
-    static constexpr bool kPacked = false;
-    static constexpr int kColumns = V::kStepColumns;
+  struct PanelSource {  // its units are steps: unrolled further, the compiler spills sums
+    struct Part {
+      static constexpr int kSteps = 1;
+      explicit Part(const char* p) : weight(V::LoadWeight(p)) {}
+      template <int>
+      typename V::Weight Step() const {
+        return weight;
+      }
+      typename V::Weight weight;
+    };
+    static constexpr int kColumns = V::kStepColumns, kAheadStep = kUnitBytes / Unit::kSteps;
     static const char* At(const Stretch& s, int tile) {
       return s.w_panel + (tile - s.group_tile) * kPanelTileBytes;
     }
     static int64_t TileBytes(const Stretch&) { return kPanelTileBytes; }
+    // The codes that will be decoded next.
+    static const char* Ahead(const Stretch& s, int tile, int, int) {
+      if (s.pass > 0) return nullptr;
+      return s.end < s.args.k ? PackedAt(s.args, tile, s.end)
+                              : PackedAt(s.args, tile + V::kPanelTiles, 0);
+    }
   };
 
-  // Codes of the tiles' next columns are asked for when these are decoded.
   static void Decode(const Stretch& s, int tile, int tile_end) {
     const int units = (s.end - s.first.begin + kUnitColumns - 1) / kUnitColumns;
     for (; tile < tile_end; ++tile) {
       const char* w = PackedAt(s.args, tile, s.first.begin);
       char* out = s.w_panel + (tile - s.group_tile) * kPanelTileBytes;
       for (int u = 0; u < units; ++u, w += kUnitBytes) {
-        __builtin_prefetch(w + units * kUnitBytes);
         for (int part = 0; part < V::kParts; ++part) {
           const Unit unit(w + part * kPartBytes);
           ForSteps<Unit>([&]<int s>() {
@@ -215,7 +236,7 @@ class BlockedProduct {
       if (tokens < M) return RunTiles<Source, M - 1>(s, tokens, tile, tile_end);
     }
     const int full_end = tile_end * kTileRows <= s.args.n ? tile_end : tile_end - 1;
-    if (!Source::kPacked || s.passes > 1) {
+    if (s.passes > 1) {
       tile = RunFull<Source, V::ReuseTiles(M), M>(s, tile, full_end);
     } else {
       tile = RunFull<Source, V::StreamTiles(M), M>(s, tile, full_end);
@@ -265,18 +286,19 @@ class BlockedProduct {
       total[t][p][m] =
           resume ? V::Load(y + m * y_stride + t * kTileRows + p * kPartRows) : V::Zero();
     });
-    const int64_t ahead = Source::kPacked ? Ahead(s, tile, T, M) : 0;
+    const char* ahead = Source::Ahead(s, tile, T, M);
     if constexpr (!kScaled) {
       const int units = (s.end - s.first.begin + Source::kColumns - 1) / Source::kColumns;
-      AddUnits<Source, T, M>(total, w, tile_bytes, x, s.steps, units, ahead);
+      AddUnits<Source, T, M>(total, w, tile_bytes, x, s.steps, units, ahead, s.args.tile_bytes);
     } else {
       for (Columns c = s.first; c.begin < s.end; c.Next()) {
         const int units = (c.BlockEnd() - c.begin + Source::kColumns - 1) / Source::kColumns;
         Sums<T, M> sum;
         ForAll<T, M>([&](int t, int p, int m) { sum[t][p][m] = V::Zero(); });
-        AddUnits<Source, T, M>(sum, w, tile_bytes, x, s.steps, units, ahead);
+        AddUnits<Source, T, M>(sum, w, tile_bytes, x, s.steps, units, ahead, s.args.tile_bytes);
         w += units * kUnitBytes;
         x += units * Source::Part::kSteps;
+        if (ahead != nullptr) ahead += units * Source::kAheadStep;
         Fold<T, M>(s.args, tile, c.group, sum, total);
       }
     }
@@ -297,28 +319,16 @@ class BlockedProduct {
     }
   }
 
-  // How far ahead of the weights in use others are asked for; 0: not at all. A first pass with
-  // several tokens has work to do on each line, so that the processor's own looking ahead falls
-  // short. Later passes over bf16 weights bring in what comes after them, each its share of the
-  // tiles.
-  static int64_t Ahead(const Stretch& s, int tile, int tiles, int tokens) {
-    if (s.pass == 0) return tokens > 1 ? kAheadBytes / tiles : 0;
-    if (tile / tiles % (s.passes - 1) != s.pass - 1) return 0;
-    const int64_t here = int64_t{s.first.begin / kUnitColumns} * kUnitBytes;
-    const int64_t length = int64_t{(s.end - s.first.begin) / kUnitColumns} * kUnitBytes;
-    return s.end < s.args.k ? length : kGroupTiles * s.args.tile_bytes - here;
-  }
-
   template <typename Source, int T, int M>
   [[gnu::always_inline]] static void AddUnits(Sums<T, M>& sum, const char* w, int64_t tile_bytes,
-                                              const X* x, int x_stride, int units, int64_t ahead) {
+                                              const X* x, int x_stride, int units,
+                                              const char* ahead, int64_t ahead_stride) {
     using Part = typename Source::Part;
     for (int u = 0; u < units; ++u, w += kUnitBytes, x += Part::kSteps) {
-      if constexpr (Source::kPacked && (M > 1 || !kScaled)) {
-        if (ahead != 0) {
+      if (ahead != nullptr) {
 #pragma GCC unroll 16
-          for (int t = 0; t < T; ++t) __builtin_prefetch(w + ahead + t * tile_bytes);
-        }
+        for (int t = 0; t < T; ++t)
+          __builtin_prefetch(ahead + u * Source::kAheadStep + t * ahead_stride);
       }
       if constexpr (M == 1) {
 #pragma GCC unroll 16

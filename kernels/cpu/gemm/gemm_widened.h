@@ -80,16 +80,6 @@ struct Widened {
     return Unit::kSumFactor == 1 ? sum : L::Mul(sum, L::Set(Unit::kSumFactor));
   }
 
-  struct Panel {
-    static constexpr int kSteps = 1;
-    explicit Panel(const char* p) : weight(LoadWeight(p)) {}
-    template <int>
-    Weight Step() const {
-      return weight;
-    }
-    Weight weight;
-  };
-
   template <PackedCode kCode>
   struct Unit {
     static constexpr int kSteps = kCode == PackedCode::kBf16                                    ? 2
