@@ -60,8 +60,9 @@ class CpuExpertWorker final : public Worker {
       if (absl::Status s = topology_.BindMemory(memory, bytes, threads_.memory_node); !s.ok())
         spdlog::warn("expert weights: {}", Message(s));
     }
-    bank_ = ExpertBank::Load(model_, stored, *checkpoint, sets, slice, !bf16, memory, *pool_,
-                             [&](uint64_t done) { progress(done, bytes); });
+    KT_ASSIGN_OR_RETURN(
+        bank_, ExpertBank::Load(model_, stored, *checkpoint, sets, slice, !bf16, memory, *pool_,
+                                [&](uint64_t done) { progress(done, bytes); }));
     sets_ = std::move(sets);
     summary_ = Summarize(stored, model_);
     rows_ = slice.end - slice.begin;

@@ -75,9 +75,10 @@ class GpuWorker final : public Worker {
           resident_memory_,
           device_->Allocate(resident_bytes, "resident experts (--kt-num-gpu-experts)"));
     }
-    resident_ = ExpertBank::Load(model_, stored, *checkpoint, resident_sets_, whole, exact,
-                                 resident_memory_.As<uint8_t>(), *pool_,
-                                 [&](uint64_t done) { progress(dense_bytes + done, total); });
+    KT_ASSIGN_OR_RETURN(
+        resident_, ExpertBank::Load(model_, stored, *checkpoint, resident_sets_, whole, exact,
+                                    resident_memory_.As<uint8_t>(), *pool_,
+                                    [&](uint64_t done) { progress(dense_bytes + done, total); }));
     summary_ = Summarize(stored, model_);
     if (config.selftest()) {
       KT_ASSIGN_OR_RETURN(std::vector<SelfCheckRow> rows, SelfCheck(false));

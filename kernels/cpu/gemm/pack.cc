@@ -161,6 +161,16 @@ void PackPlane(const TileRows& rows, PackedCode code, uint8_t* out) {
   }
 }
 
+bool HasFp8Nan(const uint8_t* units, size_t bytes) {
+  const __m128i magnitude = _mm_set1_epi8(0x7f);
+  __m128i nan = _mm_setzero_si128();
+  for (size_t i = 0; i < bytes; i += 16) {
+    const __m128i codes = _mm_load_si128(reinterpret_cast<const __m128i*>(units + i));
+    nan = _mm_or_si128(nan, _mm_cmpeq_epi8(_mm_and_si128(codes, magnitude), magnitude));
+  }
+  return _mm_movemask_epi8(nan) != 0;
+}
+
 template <typename T>
 void CopyScales(const uint8_t* scales, int64_t stride, int groups, int lanes, uint8_t* out) {
   for (int g = 0; g < groups; ++g)
@@ -191,8 +201,9 @@ void PackScales(const MatrixView& v, const PackedFormat& f, int first_row, int c
 
 }  // namespace
 
-void Pack(const MatrixView& view, const PackedFormat& format, int tile_begin, int tile_end,
+bool Pack(const MatrixView& view, const PackedFormat& format, int tile_begin, int tile_end,
           uint8_t* packed) noexcept {
+  bool numbers = true;
   const size_t tile_bytes = PackedTileBytes(view.k, format);
   const size_t code_bytes = PackedCodeBytes(view.k, format.code);
   const size_t scale_bytes =
@@ -203,9 +214,11 @@ void Pack(const MatrixView& view, const PackedFormat& format, int tile_begin, in
     PackPlane({view, format.code, false, first_row, count}, format.code, out);
     if (format.code == PackedCode::kBf16x2)
       PackPlane({view, format.code, true, first_row, count}, format.code, out + code_bytes / 2);
+    if (format.code == PackedCode::kFp8E4m3) numbers = numbers && !HasFp8Nan(out, code_bytes);
     if (format.lanes != 0) PackScales(view, format, first_row, count, out + code_bytes);
     std::memset(out + code_bytes + scale_bytes, 0, tile_bytes - code_bytes - scale_bytes);
   }
+  return numbers;
 }
 
 }  // namespace kt

@@ -63,9 +63,10 @@ size_t PackedBytes(int n, int k, const PackedFormat& format);
 
 // Packs tiles [tile_begin, tile_end) of the view to their places in the matrix that starts at
 // `packed`. Thread-safe on disjoint ranges. Fast where rows are contiguous and codes keep their
-// form. `format` is PackedFormatOf(view, ...).
-void Pack(const MatrixView& view, const PackedFormat& format, int tile_begin, int tile_end,
-          uint8_t* packed) noexcept;
+// form. `format` is PackedFormatOf(view, ...). False: a code of kFp8E4m3 is NaN, which products do
+// not know.
+[[nodiscard]] bool Pack(const MatrixView& view, const PackedFormat& format, int tile_begin,
+                        int tile_end, uint8_t* packed) noexcept;
 
 // Reads row `row` (of k elements) back: number(code) * scale in fp32, rounded where bf16 is asked.
 void UnpackRow(const PackedMatrix& matrix, int row, float* out) noexcept;
