@@ -86,25 +86,26 @@ double GbytesPerSecond(const uint8_t* data, size_t bytes, Parallel& threads) {
   return static_cast<double>(bytes) / seconds.count() / 1e9;
 }
 
-// Reads a piece of the arena and as much anonymous memory in turn, so that neither is cached; the
-// best of a few rounds.
+// The best of a few rounds. What small pages cost is measured in turn with them.
 void Measure(const Arena& arena, const Topology& topology, int node, Parallel& threads,
              ArenaFacts& facts) {
-  constexpr int kRounds = 3;
+  constexpr int kRounds = 8;
   const size_t bytes = MeasuredBytes(topology);
   if (arena.segment.size() < bytes) return;
-  uint8_t* reference = MapMemory(-1, bytes);
-  if (reference == nullptr) return;
-  topology.BindMemory(reference, bytes, node).IgnoreError();
-  ForPieces(bytes, threads, [&](size_t begin, size_t size) {
-    PopulatePages(reference + begin, size, PageKind::kTransparent);
-  });
+  uint8_t* reference = facts.pages.huge_share < kNearlyAll ? MapMemory(-1, bytes) : nullptr;
+  if (reference != nullptr) {
+    topology.BindMemory(reference, bytes, node).IgnoreError();
+    ForPieces(bytes, threads, [&](size_t begin, size_t size) {
+      PopulatePages(reference + begin, size, PageKind::kTransparent);
+    });
+  }
   double huge = 0;
   for (int round = 0; round < kRounds; ++round) {
-    huge = std::max(huge, GbytesPerSecond(reference, bytes, threads));
+    if (reference != nullptr) huge = std::max(huge, GbytesPerSecond(reference, bytes, threads));
     facts.gbytes_per_s =
         std::max(facts.gbytes_per_s, GbytesPerSecond(arena.segment.data(), bytes, threads));
   }
+  if (reference == nullptr) return;
   if (ReadPageUse(reference, bytes).huge_share >= kNearlyAll) facts.huge_gbytes_per_s = huge;
   munmap(reference, bytes);
 }
@@ -173,7 +174,7 @@ std::string HugePageAdvice(size_t bytes, const std::string& root) {
   const std::string setting = ChosenSetting(file);
   const std::string reserve = fmt::format(
       "sysctl vm.nr_hugepages={}",
-      bytes == 0 ? "N, of 2 MiB each," : std::to_string(RoundUp(bytes, kHugePage) / kHugePage));
+      bytes == 0 ? "N (of 2 MiB each)" : std::to_string(RoundUp(bytes, kHugePage) / kHugePage));
   if (setting == "never" || setting == "deny" || setting.empty()) {
     return fmt::format("as root: {}{}",
                        setting.empty() ? "" : fmt::format("echo advise > {} or ", file), reserve);

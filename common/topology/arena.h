@@ -20,8 +20,9 @@ struct ArenaFacts {
   double node_share =
       -1;  // of its pages that lie there, 0 to 1; -1: not bound, or not to be learnt
   double gbytes_per_s = 0;       // read by all threads; 0: too small to be measured
-  double huge_gbytes_per_s = 0;  // the same of anonymous huge pages on that node; 0: no such pages
-  std::string warning;           // what makes it slower and how to mend that; empty: nothing
+  double huge_gbytes_per_s = 0;  // where it lies in small pages: the same of anonymous huge pages
+                                 // on that node; 0: not measured, or there are none
+  std::string warning;  // what makes it slower and how to mend that; empty: nothing
 };
 
 struct Arena {
@@ -36,7 +37,7 @@ struct Arena {
 absl::StatusOr<Arena> MakeArena(const std::string& name, size_t bytes, const Topology& topology,
                                 int node, Parallel& threads);
 
-// "transparent huge pages (100 %), NUMA node 1 (100 %), read at 21.7 GB/s of 23.0".
+// "4 KiB pages, NUMA node 1 (100 %), read at 21.7 GB/s where huge pages give 23.0".
 std::string Describe(const ArenaFacts& facts);
 
 // How to get huge pages for `bytes` of shared memory (0: some) on a machine that gave none.
