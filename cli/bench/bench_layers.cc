@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 
 #include "common/base/status.h"
@@ -13,14 +14,6 @@ namespace kt::cli {
 namespace {
 
 size_t Align(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-// The memory of the expert worker's weights (cpu_expert_worker/main.cc), bound to a node.
-absl::StatusOr<Segment> AllocateArena(size_t bytes, const topology::Topology& topology,
-                                      int memory_node) {
-  KT_ASSIGN_OR_RETURN(Segment arena, Segment::Create("kt-bench-weights", bytes));
-  KT_RETURN_IF_ERROR(topology.BindMemory(arena.data(), bytes, memory_node));
-  return arena;
-}
 
 PackedMatrix PackedOf(const MatrixView& view) {
   return {.n = view.n, .k = view.k, .format = PackedFormatOf(view, false)};
@@ -57,10 +50,15 @@ std::string ExpertName(int layer, int expert) {
 // Where a matrix of an arena lies, to be written.
 uint8_t* BytesToFill(const PackedMatrix& m) { return const_cast<uint8_t*>(m.data); }
 
-void PackExpert(const std::array<MatrixView, 3>& views, const ExpertWeights& expert) {
+// False: a code is not a number.
+bool PackExpert(const std::array<MatrixView, 3>& views, const ExpertWeights& expert) {
   const PackedMatrix* matrices[] = {&expert.gate, &expert.up, &expert.down};
-  for (int m = 0; m < 3; ++m)
-    Pack(views[m], matrices[m]->format, 0, Tiles(views[m].n), BytesToFill(*matrices[m]));
+  bool numbers = true;
+  for (int m = 0; m < 3; ++m) {
+    if (!Pack(views[m], matrices[m]->format, 0, Tiles(views[m].n), BytesToFill(*matrices[m])))
+      numbers = false;
+  }
+  return numbers;
 }
 
 }  // namespace
@@ -89,14 +87,15 @@ size_t BenchLayers::ExpertBytes(const BenchFormat& format, const MoeShape& shape
 
 absl::StatusOr<BenchLayers> BenchLayers::Allocate(const PackedMatrix (&first)[3], int layers,
                                                   int experts, const topology::Topology& topology,
-                                                  int memory_node) {
+                                                  int memory_node, Parallel& parallel) {
   BenchLayers made;
   made.layers_ = layers;
   for (const PackedMatrix& m : first) made.expert_bytes_ += BytesOf(m);
   const size_t count = static_cast<size_t>(layers) * experts;
   KT_ASSIGN_OR_RETURN(made.arena_,
-                      AllocateArena(count * made.expert_bytes_, topology, memory_node));
-  const uint8_t* at = made.arena_.data();
+                      topology::MakeArena("kt-bench-weights", count * made.expert_bytes_, topology,
+                                          memory_node, parallel));
+  const uint8_t* at = made.arena_.segment.data();
   for (size_t e = 0; e < count; ++e) {
     ExpertWeights w{first[0], first[1], first[2]};
     for (PackedMatrix* m : {&w.gate, &w.up, &w.down}) {
@@ -117,9 +116,10 @@ absl::StatusOr<BenchLayers> BenchLayers::Random(const BenchFormat& format, const
   const RandomMatrix down(format, shape.hidden, shape.intermediate, rng);
   KT_ASSIGN_OR_RETURN(BenchLayers made,
                       Allocate({PackedOf(gate.view()), PackedOf(up.view()), PackedOf(down.view())},
-                               layers, shape.num_experts, topology, memory_node));
-  PackExpert({gate.view(), up.view(), down.view()}, made.experts_[0]);
-  const uint8_t* first = made.arena_.data();
+                               layers, shape.num_experts, topology, memory_node, parallel));
+  if (!PackExpert({gate.view(), up.view(), down.view()}, made.experts_[0]))
+    return absl::InternalError("random weights are no numbers");
+  const uint8_t* first = made.arena_.segment.data();
   parallel.Run(static_cast<int>(made.experts_.size()) - 1, [&](int task, int) {
     std::memcpy(BytesToFill(made.experts_[task + 1].gate), first, made.expert_bytes_);
   });
@@ -148,14 +148,20 @@ absl::StatusOr<BenchLayers> BenchLayers::Load(const BenchFormat& format, const M
       views.push_back({gate, up, down});
     }
   }
-  KT_ASSIGN_OR_RETURN(BenchLayers made, Allocate({PackedOf(views[0][0]), PackedOf(views[0][1]),
-                                                  PackedOf(views[0][2])},
-                                                 layers, shape.num_experts, topology, memory_node));
+  KT_ASSIGN_OR_RETURN(
+      BenchLayers made,
+      Allocate({PackedOf(views[0][0]), PackedOf(views[0][1]), PackedOf(views[0][2])}, layers,
+               shape.num_experts, topology, memory_node, parallel));
+  std::atomic<int> nan{-1};
   parallel.Run(static_cast<int>(views.size()), [&](int e, int) {
-    PackExpert(views[e], made.experts_[e]);
+    if (!PackExpert(views[e], made.experts_[e])) nan = e;
     for (const MatrixView& view : views[e])
       checkpoint.Release(view.codes, view.n * view.code_row_stride);
   });
+  if (nan >= 0) {
+    return InvalidArgument("--weights {}: expert {} of layer {} has a code that is not a number",
+                           checkpoint.dir(), nan % shape.num_experts, nan / shape.num_experts);
+  }
   return made;
 }
 

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "cli/bench/bench_format.h"
 #include "common/base/parallel.h"
-#include "common/ipc/segment.h"
+#include "common/topology/arena.h"
 #include "common/topology/topology.h"
 #include "common/weights/checkpoint.h"
 #include "kernels/cpu/expert_ffn/moe_ffn.h"
@@ -53,15 +53,16 @@ class BenchLayers {
     return experts_.data() + static_cast<size_t>(layer) * (experts_.size() / layers_);
   }
   size_t expert_bytes() const { return expert_bytes_; }
-  size_t bytes() const { return arena_.size(); }
+  size_t bytes() const { return arena_.segment.size(); }
+  std::string arena_facts() const { return topology::Describe(arena_.facts); }
 
  private:
   // Memory for so many experts like the first, each with its matrices at their places.
   static absl::StatusOr<BenchLayers> Allocate(const PackedMatrix (&first)[3], int layers,
                                               int experts, const topology::Topology& topology,
-                                              int memory_node);
+                                              int memory_node, Parallel& parallel);
 
-  Segment arena_;
+  topology::Arena arena_;  // as the expert worker has for its weights
   int layers_ = 0;
   size_t expert_bytes_ = 0;
   std::vector<ExpertWeights> experts_;  // [layers][experts], of the arena
