@@ -15,6 +15,7 @@ its programs: prefill of 512 tokens and decode of one stream by llama-bench, dec
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -213,10 +214,13 @@ def measure_llama_cpp(options, gguf):
     prefill = next(t["avg_ts"] for t in tests if t["n_prompt"] > 0)
     decode = next(t["avg_ts"] for t in tests if t["n_gen"] > 0)
     context = STREAMS * (STREAM_PROMPT + options.output_tokens)
-    lines = run([program[1], "-m", gguf, *threads, "-c", str(context), "-npp", str(STREAM_PROMPT), "-ntg", str(options.output_tokens), "-npl", str(STREAMS),
-                 "--output-format", "jsonl"]).splitlines()
-    streams = next(json.loads(line)["speed_tg"] for line in lines if line.startswith("{"))
-    return [prefill, decode, streams]
+    command = [program[1], "-m", gguf, *threads, "-c", str(context), "-npp", str(STREAM_PROMPT), "-ntg", str(options.output_tokens), "-npl", str(STREAMS),
+               "--output-format", "jsonl"]
+    for _ in range(5):  # now and then it ends before its log is written, which has the result
+        found = re.search(r"{.*}", run(command))
+        if found:
+            return [prefill, decode, json.loads(found[0])["speed_tg"]]
+    sys.exit(f"{' '.join(command)}: printed no result")
 
 
 def compare(options, form):
