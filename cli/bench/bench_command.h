@@ -6,8 +6,10 @@
 
 namespace kt::cli {
 
-// `kt bench kernels`
+// `kt bench` and what stands below it.
 void RegisterBenchCommand(CLI::App& app, int* exit_code);
+void RegisterBenchKernelsCommand(CLI::App& bench, int* exit_code);
+void RegisterBenchModelCommand(CLI::App& bench, int* exit_code);
 
 }  // namespace kt::cli
 

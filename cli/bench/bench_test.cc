@@ -13,6 +13,7 @@
 #include "cli/bench/bench_shape.h"
 #include "cli/bench/kernel_bench.h"
 #include "cli/bench/machine_limits.h"
+#include "cli/bench/model_bench.h"
 #include "cli/bench/tensor_file.h"
 #include "common/base/bf16.h"
 #include "common/base/status.h"
@@ -89,6 +90,29 @@ TEST(BenchLimitTest, RowOfTheSampleNearestToItsLimit) {
   EXPECT_EQ(json["limited_by"], "memory");
   EXPECT_DOUBLE_EQ(json["ms_median"], 200);
   EXPECT_DOUBLE_EQ(json["share_of_limit_median"], 0.5);
+}
+
+TEST(ModelBenchTest, DecodeRateIsThatOfTheTimeInWhichAllDecode) {
+  const StreamTimes early{.start = 0, .events = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}}};
+  const StreamTimes late{.start = 0, .events = {{3, 1}, {4, 2}, {6, 1}}};
+  EXPECT_DOUBLE_EQ(DecodeRate({{early}}).value(), 1);
+  EXPECT_DOUBLE_EQ(DecodeRate({{early, late}}).value(), 2);  // 2 + 2 tokens from 3 to 5
+  const StreamTimes after{.start = 0, .events = {{7, 1}, {8, 1}}};
+  EXPECT_THAT(Message(DecodeRate({{early, after}}).status()),
+              HasSubstr("2 streams never decoded at the same time"));
+}
+
+TEST(ModelBenchTest, RowsGiveTheBestAndTheMedian) {
+  const ModelRow prefill{.what = "prefill",
+                         .prompt_tokens = 100,
+                         .seconds = {0.5, 0.2, 0.4},
+                         .tokens_per_s = {200, 500, 250}};
+  const Json json = prefill.ToJson();
+  EXPECT_EQ(json["ttft_s"], 0.2);
+  EXPECT_EQ(json["ttft_s_median"], 0.4);
+  EXPECT_EQ(json["tokens_per_s"], 500);
+  EXPECT_EQ(json["tokens_per_s_median"], 250);
+  EXPECT_FALSE((ModelRow{.what = "decode", .tokens_per_s = {1}}).ToJson().contains("ttft_s"));
 }
 
 TEST(BenchLayersTest, LayersOutgrowTheCachesAndFitTheMemory) {

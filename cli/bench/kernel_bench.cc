@@ -13,6 +13,7 @@
 
 #include "cli/bench/bench_layers.h"
 #include "cli/bench/bench_shape.h"
+#include "cli/bench/median.h"
 #include "cli/bench/tensor_file.h"
 #include "common/base/bf16.h"
 #include "common/base/status.h"
@@ -57,11 +58,6 @@ struct Batch {
   std::vector<int32_t> experts_;
   size_t top_k_;
 };
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
 
 // What all rows share.
 struct Machine {

@@ -25,6 +25,7 @@ class ManagedServer {
   ~ManagedServer();
 
   std::string coordinator_address() const { return "unix:" + runtime_dir_ + "/coordinator.sock"; }
+  std::string api_address() const { return "unix:" + runtime_dir_ + "/api.sock"; }
 
  private:
   ManagedServer() = default;
