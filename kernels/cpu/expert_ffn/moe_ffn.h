@@ -33,7 +33,7 @@ struct MoeShape {
 };
 
 // Tokens of a pass wherever a layer is served or measured.
-inline constexpr int kMoeTokensPerPass = 256;
+inline constexpr int kMoeTokensPerPass = 512;
 
 // The caller owns all memory. x and y may not overlap.
 struct MoeArgs {
