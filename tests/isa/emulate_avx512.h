@@ -13,5 +13,16 @@
 #define _mm512_cvtepu8_epi32(a)                                                      \
   simde_mm512_inserti64x4(simde_mm512_castsi256_si512(simde_mm256_cvtepu8_epi32(a)), \
                           simde_mm256_cvtepu8_epi32(simde_mm_srli_si128(a, 8)), 1)
+#define _mm512_maskz_cvtepi32_ps(mask, a)                                                  \
+  simde_mm512_maskz_mov_ps(                                                                \
+      mask, simde_mm512_castpd_ps(simde_mm512_insertf64x4(                                 \
+                simde_mm512_castpd256_pd512(simde_mm256_castps_pd(                         \
+                    simde_mm256_cvtepi32_ps(simde_mm512_castsi512_si256(a)))),             \
+                simde_mm256_castps_pd(                                                     \
+                    simde_mm256_cvtepi32_ps(simde_mm512_extracti64x4_epi64(a, 1))), 1)))
+
+// Misnamed in SIMDe 0.7.4: the alias takes the arguments of the masked form.
+#undef _mm512_madd_epi16
+#define _mm512_madd_epi16(a, b) simde_mm512_madd_epi16(a, b)
 
 #endif  // KT_TESTS_ISA_EMULATE_AVX512_H_

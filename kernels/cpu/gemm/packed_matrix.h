@@ -39,8 +39,8 @@ struct PackedFormat {
   int lanes = 0;                       // scales per group: 0 none, 1 for all rows of a tile, 16
   int group = 0;                       // columns per scale; 0 without scales
   int origin = 0;                      // columns of the first group that lie before column 0
-  // Products take x rounded to int8 with a scale per row (kernels/cpu/int8_gemm). For kInt8 and kInt4 with
-  // one F32 scale per row of the matrix.
+  // Products take x rounded to int8 with a scale per row (kernels/cpu/int8_gemm). kInt8 or kInt4
+  // with one F32 scale per row of the matrix.
   bool int8_x = false;
 
   bool operator==(const PackedFormat&) const = default;
@@ -60,6 +60,13 @@ struct PackedMatrix {
 // exactly and others to 2^-17 of each value, if `exact`, else rounded to kBf16.
 PackedFormat PackedFormatOf(const MatrixView& view, bool exact);
 
+// The form for the kt-methods AMXINT8 and AMXINT4 (`code` kInt8 or kInt4), for k <=
+// kInt8XColumnsMax. Packing rounds the values of any matrix anew, with one scale per row of the
+// view (QuantizeRow): kInt8 to 127 levels; kInt4 to 112 levels, then to multiples of 16 of these,
+// ties away from zero, which are kept divided by 16, -7 ... 7.
+PackedFormat Int8XFormat(PackedCode code, int k);
+inline constexpr int kInt8XColumnsMax = 1 << 17;  // 2^17 * 128 * 127 < 2^31
+
 int UnitColumns(PackedCode code);
 // Where a unit has the code of a row and a column < UnitColumns: the byte, and whether it is the
 // upper nibble.
@@ -78,7 +85,8 @@ size_t PackedBytes(int n, int k, const PackedFormat& format);
 
 // Packs tiles [tile_begin, tile_end) of the view to their places in the matrix that starts at
 // `packed`. Thread-safe on disjoint ranges. Fast where rows are contiguous and codes keep their
-// form. `format` is PackedFormatOf(view, ...).
+// form. `format` is PackedFormatOf(view, ...) or
+// Int8XFormat(..., view.k).
 void Pack(const MatrixView& view, const PackedFormat& format, int tile_begin, int tile_end,
           uint8_t* packed) noexcept;
 
