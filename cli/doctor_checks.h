@@ -4,7 +4,9 @@
 #define KT_CLI_DOCTOR_CHECKS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/doctor.h"
@@ -22,6 +24,9 @@ void CheckSystem(const DoctorOptions& options,
 void CheckGpus(const DoctorOptions& options, Findings& findings);
 void CheckModel(const DoctorOptions& options,
                 Findings& findings);  // only when a directory is given
+
+// A number of /proc/meminfo, in the unit it stands there (kB for sizes).
+std::optional<int64_t> MemInfo(const std::string& root, std::string_view field);
 
 std::string Size(double bytes);  // "12.3 GiB", below one GiB "345 MiB"
 

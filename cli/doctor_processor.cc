@@ -103,13 +103,11 @@ void CheckCores(const std::string& root, const Topology& machine, Findings& find
   }
 }
 
-void CheckNuma(const Topology& machine, Findings& findings) {
-  int with_cores = 0;
+void CheckNuma(const std::string& root, const Topology& machine, Findings& findings) {
   for (const topology::NumaNode& node : machine.nodes()) {
     Finding finding{.subject = fmt::format("NUMA node {}", node.id),
                     .value = fmt::format("{} usable cores, {}", node.cores.size(),
                                          Size(static_cast<double>(node.memory_bytes)))};
-    if (!node.cores.empty()) ++with_cores;
     if (!node.cores.empty() && node.memory_bytes == 0) {
       finding.level = Level::kWarn;
       finding.advice =
@@ -118,9 +116,11 @@ void CheckNuma(const Topology& machine, Findings& findings) {
     }
     findings.push_back(finding);
   }
+  const int threads = topology::DefaultCpuThreads(topology::MeasureCpuBudget(machine, root));
   findings.push_back(
       {.subject = "expert workers",
-       .value = fmt::format("--kt-threadpool-count {} (one per NUMA node with cores)", with_cores),
+       .value = fmt::format("--kt-threadpool-count {} (one per NUMA node with cores)",
+                            topology::DefaultWorkers(machine, threads)),
        .detail = true});
 }
 
@@ -130,7 +130,7 @@ void CheckProcessor(const DoctorOptions& options, const Topology& machine, Findi
   findings.push_back({Level::kOk, "CPU", CpuModelName()});
   CheckKernels(findings);
   CheckCores(options.root, machine, findings);
-  CheckNuma(machine, findings);
+  CheckNuma(options.root, machine, findings);
   std::string caches;
   for (const topology::Cache& cache : machine.caches()) {
     caches += fmt::format("{}L{} {} x {} KiB", caches.empty() ? "" : ", ", cache.level,

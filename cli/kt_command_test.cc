@@ -140,6 +140,45 @@ TEST_F(KtCommandTest, PrintConfigIsJsonWithoutTheKey) {
   EXPECT_TRUE(RuntimeIsEmpty());
 }
 
+TEST_F(KtCommandTest, BenchKernelsHoldsEveryRowAgainstTheMachine) {
+  ASSERT_EQ(Run({"bench", "kernels", "--shape", "64x32x4x2", "--format", "bf16,mxfp4", "--tokens",
+                 "1,3", "--threads", "1", "--seconds", "0.01", "--json"}),
+            0)
+      << Err();
+  const Json rows = ParseJson(Out()).value();
+  ASSERT_EQ(rows.size(), 4u);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Json& row = rows[i];
+    EXPECT_EQ(row["format"], i < 2 ? "bf16" : "mxfp4");
+    EXPECT_EQ(row["shape"], "64x32x4x2");
+    EXPECT_EQ(row["experts"], 4);
+    EXPECT_EQ(row["tokens"], i % 2 == 0 ? 1 : 3);
+    EXPECT_EQ(row["threads"], 1);
+    EXPECT_GE(row["calls"], 2);
+    EXPECT_GE(row["layers"], 2);
+    EXPECT_GE(row["active_experts"], 2);
+    EXPECT_LE(row["active_experts"], i % 2 == 0 ? 2 : 4);
+    for (const char* field :
+         {"ms", "ms_median", "gbytes_per_s", "gflops", "limit", "share_of_limit",
+          "share_of_limit_median", "machine_gbytes_per_s", "machine_gflops"}) {
+      ASSERT_TRUE(row.contains(field)) << field;
+      EXPECT_GT(row[field].get<double>(), 0) << field;
+    }
+    EXPECT_NEAR(row["share_of_limit"].get<double>(),
+                row["limit"].get<double>() / row["ms"].get<double>(), 1e-6);
+    EXPECT_TRUE(row["limited_by"] == "memory" || row["limited_by"] == "compute");
+    // Operations of a call: 6 x tokens x top-k x hidden x intermediate.
+    EXPECT_NEAR(row["gflops"].get<double>() * row["ms"].get<double>() * 1e6,
+                6.0 * row["tokens"].get<int>() * 2 * 64 * 32, 1);
+  }
+  EXPECT_EQ(Run({"bench", "kernels", "--format", "fp7"}), 2);
+  EXPECT_THAT(Err(), HasSubstr("kt bench kernels: --format fp7: use one of bf16, fp8-block"));
+  EXPECT_EQ(Run({"bench", "kernels", "--shape", "64x32x4"}), 2);
+  EXPECT_THAT(Err(), HasSubstr("kt bench kernels: --shape 64x32x4: use qwen3-30b|deepseek-v3|"));
+  EXPECT_EQ(Run({"bench", "kernels", "--tokens", "0"}), 2);
+  EXPECT_EQ(Run({"bench"}), 2);
+}
+
 TEST_F(KtCommandTest, DryRunNamesTheProcesses) {
   ASSERT_EQ(Run({"run", model(), "--dry-run", "--kt-threadpool-count", "2"}), 0) << Err();
   EXPECT_THAT(Out(),

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "cli/bench/bench_command.h"
 #include "cli/chat_command.h"
 #include "cli/doctor_command.h"
 #include "cli/model_command.h"
@@ -29,6 +30,7 @@ int main(int argc, char** argv) {
   kt::cli::RegisterStatusCommand(app, &exit_code);
   kt::cli::RegisterSelftestCommand(app, &exit_code);
   kt::cli::RegisterPerplexityCommand(app, &exit_code);
+  kt::cli::RegisterBenchCommand(app, &exit_code);
   kt::cli::RegisterTokenizeCommand(app, &exit_code);
   kt::cli::RegisterVersionCommand(app, &exit_code);
   try {  // CLI11 reports through exceptions

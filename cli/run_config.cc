@@ -113,10 +113,10 @@ absl::Status FillComputation(const RunOptions& o, const ModelConfig& model,
                              proto::DeviceOptions* device, proto::ExpertOptions* experts) {
   KT_ASSIGN_OR_RETURN(int gpu_experts, GpuExperts(o, model));
   KT_ASSIGN_OR_RETURN(Workers workers, AskedWorkers(o));
+  const int default_threads = topology::DefaultCpuThreads(budget);
   if (workers.count == 0) {
-    auto has_cpus = [](const topology::NumaNode& node) { return !node.cores.empty(); };
-    workers.count = std::max<int64_t>(
-        1, std::count_if(topology.nodes().begin(), topology.nodes().end(), has_cpus));
+    const int64_t threads = o.cpuinfer > 0 ? o.cpuinfer : default_threads;
+    workers.count = topology::DefaultWorkers(topology, Narrow(threads));
   }
   if (o.cpuinfer > budget.allowed_pus) {
     return InvalidArgument("--kt-cpuinfer {}: this process may use {} CPUs; give 1 to {}",
@@ -131,7 +131,6 @@ absl::Status FillComputation(const RunOptions& o, const ModelConfig& model,
     return InvalidArgument("--device-threads {}: this process may use {} CPUs; give 1 to {}",
                            o.device_threads, budget.allowed_pus, budget.allowed_pus);
   }
-  int default_threads = topology::DefaultCpuThreads(budget);
   // One thread per worker at least: what a machine with fewer cores than workers needs is no fault
   // of its user.
   int64_t expert_threads =

@@ -19,6 +19,7 @@
 #include "common/rpc/handshake.h"
 #include "common/rpc/runtime_config.h"
 #include "common/rpc/server_runner.h"
+#include "common/topology/throttle_watch.h"
 #include "coordinator/api/generation_service.h"
 #include "coordinator/api/openai_service.h"
 #include "coordinator/diagnostics/diagnostics_service.h"
@@ -114,8 +115,16 @@ void DropRings(NodeClient& node) {
   }
 }
 
-void SetFigures(const SchedulerLoop& loop, const WorkerLinks& links, metrics::Metrics& metrics,
-                SchedulerStats& last) {
+// Between two looks at the figures.
+struct LastFigures {
+  SchedulerStats scheduler;
+  std::vector<std::string> warnings;
+  topology::ThrottleWatch throttle{topology::ReadCpuQuota()};
+};
+
+void SetFigures(const SchedulerLoop& loop, const WorkerLinks& links, RuntimeState& state,
+                metrics::Metrics& metrics, LastFigures& figures) {
+  SchedulerStats& last = figures.scheduler;
   SchedulerStats now = loop.stats();
   double seconds = std::chrono::duration<double>(kFiguresPeriod).count();
   metrics.SetScheduler(
@@ -140,6 +149,15 @@ void SetFigures(const SchedulerLoop& loop, const WorkerLinks& links, metrics::Me
                        .restarts = w["losses"].get<uint64_t>()});
   }
   last = now;
+
+  if (std::vector<std::string> warnings = state.Warnings(); warnings != figures.warnings) {
+    metrics.SetWarnings(warnings);
+    figures.warnings = std::move(warnings);
+  }
+  const std::string throttled = figures.throttle.Sample(std::chrono::steady_clock::now());
+  if (!throttled.empty()) spdlog::warn("{}", throttled);
+  state.SetThrottledPeriods(figures.throttle.periods());
+  metrics.SetThrottledPeriods(figures.throttle.periods());
 }
 
 absl::Status Serve(const proto::RuntimeConfig& config, const sigset_t& stop_signals) {
@@ -154,7 +172,6 @@ absl::Status Serve(const proto::RuntimeConfig& config, const sigset_t& stop_sign
   KT_ASSIGN_OR_RETURN(api::ApiDefaults defaults, MakeDefaults(config.model()));
 
   metrics::Metrics metrics(config.model().served_model_name());
-  metrics.SetWarnings({config.experts().warnings().begin(), config.experts().warnings().end()});
 
   // From here on used by the links' thread alone.
   KT_ASSIGN_OR_RETURN(NodeClient node, NodeClient::Connect(runtime_dir + "/node.sock"));
@@ -223,9 +240,10 @@ absl::Status Serve(const proto::RuntimeConfig& config, const sigset_t& stop_sign
                       ServerRunner::Start(fmt::format("unix:{}/coordinator.sock", runtime_dir),
                                           {&links, &diagnostics}));
 
-  SchedulerStats last;
+  LastFigures last;
   const timespec period{.tv_sec = std::chrono::seconds(kFiguresPeriod).count(), .tv_nsec = 0};
-  while (sigtimedwait(&stop_signals, nullptr, &period) < 0) SetFigures(loop, links, metrics, last);
+  while (sigtimedwait(&stop_signals, nullptr, &period) < 0)
+    SetFigures(loop, links, state, metrics, last);
 
   spdlog::info("stopping: requests that run may finish for {} ms", server.drain_timeout_ms());
   state.StartDraining();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/runtime_state.h"
 
+#include <fmt/format.h>
+
 #include "common/rpc/handshake.h"
 #include "common/rpc/runtime_config.h"
 
@@ -11,9 +13,19 @@ bool RuntimeState::Ready() const { return !draining_ && links_->was_serving(); }
 Json RuntimeState::Health() const {
   Json health = links_->Health();
   if (draining_) health["state"] = "draining";
-  const auto& warnings = config_.experts().warnings();
-  health["warnings"] = std::vector<std::string>(warnings.begin(), warnings.end());
+  health["warnings"] = Warnings();
+  health["cpu_throttled_periods"] = throttled_periods_.load();
   return health;
+}
+
+std::vector<std::string> RuntimeState::Warnings() const {
+  const auto& at_start = config_.experts().warnings();
+  std::vector<std::string> warnings(at_start.begin(), at_start.end());
+  for (const WorkerEndpoint& worker : links_->Ready()) {
+    const std::string& text = worker.facts.memory().warning();
+    if (!text.empty()) warnings.push_back(fmt::format("{}: {}", WorkerName(worker.key), text));
+  }
+  return warnings;
 }
 
 Json RuntimeState::ModelInfo() const {

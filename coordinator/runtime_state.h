@@ -4,6 +4,9 @@
 #define KT_COORDINATOR_RUNTIME_STATE_H_
 
 #include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "common/model/model_config.h"
 #include "coordinator/api/runtime_status.h"
@@ -21,6 +24,9 @@ class RuntimeState final : public api::RuntimeStatus {
       : config_(config), model_(model), links_(links), loop_(loop) {}
 
   void StartDraining() { draining_ = true; }
+  void SetThrottledPeriods(int64_t periods) { throttled_periods_ = periods; }
+  // What is less good than it could be, from the start and from the workers that are ready.
+  std::vector<std::string> Warnings() const;
 
   // While workers are being replaced after the first start, requests are taken and wait.
   bool Ready() const override;
@@ -34,6 +40,7 @@ class RuntimeState final : public api::RuntimeStatus {
   const WorkerLinks* const links_;
   const SchedulerLoop* const loop_;
   std::atomic<bool> draining_{false};
+  std::atomic<int64_t> throttled_periods_{0};
 };
 
 }  // namespace kt

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // kt-cpu-expert-worker: holds one NUMA node's slice of the experts that live on the CPU and answers
 // expert tasks.
+#include <thread>
+
 #include "common/base/aligned_buffer.h"
 #include "common/base/status.h"
 #include "common/model/placement.h"
+#include "common/topology/arena.h"
 #include "common/topology/cpu_budget.h"
 #include "common/topology/thread_pool.h"
 #include "cpu_expert_worker/expert_service.h"
@@ -16,6 +19,17 @@
 
 namespace kt {
 namespace {
+
+proto::MemoryFacts MemoryFactsOf(const topology::ArenaFacts& arena) {
+  proto::MemoryFacts facts;
+  facts.set_pages(PageKindName(arena.pages.kind));
+  facts.set_huge_share(arena.pages.huge_share);
+  facts.set_node_share(arena.node_share);
+  facts.set_gbytes_per_s(arena.gbytes_per_s);
+  facts.set_huge_gbytes_per_s(arena.huge_gbytes_per_s);
+  facts.set_warning(arena.warning);
+  return facts;
+}
 
 class CpuExpertWorker final : public Worker {
  public:
@@ -53,22 +67,18 @@ class CpuExpertWorker final : public Worker {
     if (!pool_->warning().empty()) spdlog::warn("{}", pool_->warning());
     const bool bf16 = config.device().activation_dtype() == "bf16";
     size_t bytes = ExpertBank::Bytes(model_, stored, sets, slice, !bf16);
-    uint8_t* memory = nullptr;
-    if (bytes > 0) {
-      KT_ASSIGN_OR_RETURN(arena_, Segment::Create("kt-expert-weights", bytes));
-      memory = arena_.data();
-      if (absl::Status s = topology_.BindMemory(memory, bytes, threads_.memory_node); !s.ok())
-        spdlog::warn("expert weights: {}", Message(s));
-    }
-    bank_ = ExpertBank::Load(model_, stored, *checkpoint, sets, slice, !bf16, memory, *pool_,
-                             [&](uint64_t done) { progress(done, bytes); });
+    if (bytes > 0) KT_RETURN_IF_ERROR(MakeArena(bytes));
+    KT_ASSIGN_OR_RETURN(
+        bank_, ExpertBank::Load(model_, stored, *checkpoint, sets, slice, !bf16,
+                                arena_.segment.data(), *pool_,
+                                [&](uint64_t done) { progress(done, bytes); }));
     sets_ = std::move(sets);
     summary_ = Summarize(stored, model_);
     rows_ = slice.end - slice.begin;
     if (config.selftest()) KT_RETURN_IF_ERROR(CheckRows(SelfCheck(false)));
     int tokens_max = StepTokensMax(config.scheduler());
     ffn_ = std::make_unique<MoeFfn>(MoeShapeOf(moe, slice.end - slice.begin), context_.isa,
-                                    kTokensPerPass);
+                                    kMoeTokensPerPass);
     scratch_ = AlignedBuffer(ffn_->ScratchBytes(pool_->threads()));
     service_ = std::make_unique<ExpertService>(
         context_.index,
@@ -86,9 +96,10 @@ class CpuExpertWorker final : public Worker {
                  static_cast<double>(bytes) / 1e6, slice.begin, slice.end, moe.intermediate);
     proto::WorkerFacts facts;
     facts.set_weight_bytes(static_cast<int64_t>(bytes));
-    facts.set_arena_bytes(static_cast<int64_t>(arena_.size()));
+    facts.set_arena_bytes(static_cast<int64_t>(arena_.segment.size()));
     facts.set_threads(pool_->threads());
     facts.set_numa_node(threads_.node);
+    if (bytes > 0) *facts.mutable_memory() = MemoryFactsOf(arena_.facts);
     for (const topology::CpuSet& pin : threads_.pins)
       facts.mutable_cpus()->Add(pin.begin(), pin.end());
     for (size_t l = 0; l < sets_.size(); ++l) {
@@ -104,7 +115,22 @@ class CpuExpertWorker final : public Worker {
   grpc::Service* service() override { return service_.get(); }
 
  private:
-  static constexpr int kTokensPerPass = 256;
+  // On a thread that is pinned like the pool's others, so that all of them touch memory of their
+  // node; what this thread starts later is not to inherit that.
+  absl::Status MakeArena(size_t bytes) {
+    absl::Status status;
+    std::thread([&] {
+      pool_->BindCaller();
+      auto arena =
+          topology::MakeArena("kt-expert-weights", bytes, topology_, threads_.memory_node, *pool_);
+      status = arena.status();
+      if (arena.ok()) arena_ = *std::move(arena);
+    }).join();
+    if (!status.ok()) return status;
+    spdlog::info("expert weights: {}", topology::Describe(arena_.facts));
+    if (!arena_.facts.warning.empty()) spdlog::warn("{}", arena_.facts.warning);
+    return status;
+  }
 
   std::vector<SelfCheckRow> SelfCheck(bool all_layers) {
     auto precision = [this](int l) {
@@ -140,7 +166,7 @@ class CpuExpertWorker final : public Worker {
   topology::Topology topology_;
   topology::WorkerThreads threads_;
   ModelConfig model_;
-  Segment arena_;
+  topology::Arena arena_;
   ExpertBank bank_;
   ExpertSets sets_;
   WeightSummary summary_;

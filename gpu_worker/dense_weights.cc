@@ -57,13 +57,14 @@ class Placer {
   }
 
   size_t used() const { return used_; }
+  const absl::Status& status() const { return status_; }
 
  private:
   PackedMatrix Part(const MatrixView& view) {
     PackedMatrix w{.n = view.n, .k = view.k, .format = PackedFormatOf(view, options_.exact)};
     uint8_t* p = Take(PackedBytes(w.n, w.k, w.format));
     w.data = p;
-    if (p != nullptr) PackParallel(view, w.format, p, *parallel_);
+    if (p != nullptr && !PackParallel(view, w.format, p, *parallel_)) numbers_ = false;
     return w;
   }
 
@@ -89,6 +90,7 @@ class Placer {
   }
 
   void Done(const StoredMatrix& stored) {
+    if (!numbers_ && status_.ok()) status_ = NanCode(*stored.codes);
     Done(*stored.codes);
     if (stored.scales != nullptr) Done(*stored.scales);
   }
@@ -106,6 +108,8 @@ class Placer {
   const std::function<void(uint64_t)>* const progress_ = nullptr;
   size_t used_ = 0;
   uint64_t bytes_read_ = 0;
+  bool numbers_ = true;
+  absl::Status status_;
 };
 
 AttentionWeights PlaceAttention(const AttentionConfig& a, const StoredLayer& s, float norm_offset,
@@ -179,6 +183,7 @@ absl::StatusOr<DenseWeights> DenseWeights::Load(const ModelConfig& config,
   KT_ASSIGN_OR_RETURN(w.memory_, device.Allocate(Bytes(config, stored, options), "dense weights"));
   Placer fill(options, w.memory_.As<uint8_t>(), &checkpoint, &parallel, &progress);
   Place(config, stored, fill, w);
+  KT_RETURN_IF_ERROR(fill.status());
   return w;
 }
 

@@ -66,7 +66,7 @@ class DenseWeights {
   PackedMatrix embedding, head;  // the same memory where the model ties them
   const float* final_norm = nullptr;
   std::vector<LayerWeights> layers;
-  size_t bytes() const { return memory_.bytes(); }
+  const DeviceBuffer& memory() const { return memory_; }
 
  private:
   DeviceBuffer memory_;

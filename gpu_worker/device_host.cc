@@ -10,11 +10,10 @@
 #include <thread>
 
 #include "common/base/status.h"
+#include "common/ipc/pages.h"
 
 namespace kt {
 namespace {
-
-constexpr size_t kHugePage = size_t{2} << 20;
 
 class HostDevice final : public Device {
  public:
@@ -74,8 +73,8 @@ class HostDevice final : public Device {
  private:
   absl::StatusOr<void*> Map(size_t bytes, const std::string& what) {
     if (bytes == 0) return InvalidArgument("device host: {} has no bytes", what);
-    void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
+    void* p = MapMemory(-1, bytes);
+    if (p == nullptr)
       return ResourceExhausted("device host: no memory for {} ({} bytes): {}", what, bytes,
                                strerror(errno));
     if (bytes >= kHugePage) madvise(p, bytes, MADV_HUGEPAGE);

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "common/base/status.h"
+#include "common/ipc/pages.h"
 #include "common/model/placement.h"
 #include "common/topology/cpu_budget.h"
 #include "common/topology/thread_pool.h"
@@ -75,9 +76,10 @@ class GpuWorker final : public Worker {
           resident_memory_,
           device_->Allocate(resident_bytes, "resident experts (--kt-num-gpu-experts)"));
     }
-    resident_ = ExpertBank::Load(model_, stored, *checkpoint, resident_sets_, whole, exact,
-                                 resident_memory_.As<uint8_t>(), *pool_,
-                                 [&](uint64_t done) { progress(dense_bytes + done, total); });
+    KT_ASSIGN_OR_RETURN(
+        resident_, ExpertBank::Load(model_, stored, *checkpoint, resident_sets_, whole, exact,
+                                    resident_memory_.As<uint8_t>(), *pool_,
+                                    [&](uint64_t done) { progress(dense_bytes + done, total); }));
     summary_ = Summarize(stored, model_);
     if (config.selftest()) {
       KT_ASSIGN_OR_RETURN(std::vector<SelfCheckRow> rows, SelfCheck(false));
@@ -98,6 +100,10 @@ class GpuWorker final : public Worker {
     facts.set_arena_bytes(static_cast<int64_t>(device_->used_bytes()));
     facts.set_threads(pool_->threads());
     facts.set_numa_node(-1);
+    const PageUse pages = ReadPageUse(dense_.memory().data(), dense_.memory().bytes());
+    facts.mutable_memory()->set_pages(PageKindName(pages.kind));
+    facts.mutable_memory()->set_huge_share(pages.huge_share);
+    facts.mutable_memory()->set_node_share(-1);
     SetPart(summary_.embeddings, facts.mutable_embeddings());
     for (size_t l = 0; l < model_.layers.size(); ++l) {
       proto::LayerWeights* layer = facts.add_layers();

@@ -16,7 +16,6 @@
 namespace kt {
 namespace {
 
-constexpr int kExpertTokensPerPass = 256;  // of a call at most
 // Below these sizes handing work to other threads costs more than it saves.
 constexpr int64_t kElementsPerTask = 16384;
 constexpr int64_t kRouterWorkPerTask = 1 << 18;
@@ -27,7 +26,7 @@ size_t Align(size_t x) { return (x + 255) / 256 * 256; }
 constexpr int kLinearRows = 256;
 
 MoeFfn FfnOf(const MoeConfig& m, const HostOpsOptions& o) {
-  return MoeFfn(MoeShapeOf(m, m.intermediate), o.isa, std::min(kExpertTokensPerPass, o.tokens_max));
+  return MoeFfn(MoeShapeOf(m, m.intermediate), o.isa, std::min(kMoeTokensPerPass, o.tokens_max));
 }
 
 struct ScratchSizes {

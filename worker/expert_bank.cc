@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <set>
 
 #include "common/base/status.h"
 #include "kernels/cpu/gemm/packed_matrix.h"
+#include "worker/pack_stored.h"
 
 namespace kt {
 namespace {
@@ -58,15 +60,18 @@ const float* ReadBias(const StoredVector& stored, int begin, int n, uint8_t* at)
   return out;
 }
 
+// `nan`: the codes of a matrix that holds one.
 ExpertWeights PackExpert(const StoredExpert& e, const ExpertLayout& l, IntermediateSlice slice,
-                         uint8_t* base) {
-  auto pack = [](const MatrixView& view, PackedMatrix matrix, uint8_t* at) {
-    Pack(view, matrix.format, 0, Tiles(view.n), at);
+                         uint8_t* base, std::atomic<const TensorInfo*>& nan) {
+  auto pack = [&](const StoredMatrix& stored, const MatrixView& view, PackedMatrix matrix,
+                  uint8_t* at) {
+    if (!Pack(view, matrix.format, 0, Tiles(view.n), at)) nan = stored.codes;
     matrix.data = at;
     return matrix;
   };
-  ExpertWeights w = {pack(l.gate_view, l.gate, base), pack(l.up_view, l.up, base + l.up_at),
-                     pack(l.down_view, l.down, base + l.down_at)};
+  ExpertWeights w = {pack(e.ffn.gate, l.gate_view, l.gate, base),
+                     pack(e.ffn.up, l.up_view, l.up, base + l.up_at),
+                     pack(e.ffn.down, l.down_view, l.down, base + l.down_at)};
   w.gate.bias = ReadBias(e.gate_bias, slice.begin, l.gate.n, base + l.gate_bias_at);
   w.up.bias = ReadBias(e.up_bias, slice.begin, l.up.n, base + l.up_bias_at);
   if (slice.begin == 0) w.down.bias = ReadBias(e.down_bias, 0, l.down.n, base + l.down_bias_at);
@@ -102,13 +107,15 @@ size_t ExpertBank::LayerBytes(const StoredModel& stored, const ExpertSets& sets,
   return bytes;
 }
 
-ExpertBank ExpertBank::Load(const ModelConfig& config, const StoredModel& stored,
-                            const Checkpoint& checkpoint, const ExpertSets& sets,
-                            IntermediateSlice slice, bool exact, uint8_t* memory,
-                            Parallel& parallel, const std::function<void(uint64_t)>& progress) {
+absl::StatusOr<ExpertBank> ExpertBank::Load(const ModelConfig& config, const StoredModel& stored,
+                                            const Checkpoint& checkpoint, const ExpertSets& sets,
+                                            IntermediateSlice slice, bool exact, uint8_t* memory,
+                                            Parallel& parallel,
+                                            const std::function<void(uint64_t)>& progress) {
   ExpertBank bank;
   bank.experts_.resize(config.layers.size());
   uint64_t packed = 0;
+  std::atomic<const TensorInfo*> nan{nullptr};
   for (size_t l = 0; l < config.layers.size(); ++l) {
     const std::vector<StoredExpert>& experts = stored.layers[l].experts;
     std::vector<ExpertWeights>& layer = bank.experts_[l];
@@ -120,13 +127,14 @@ ExpertBank ExpertBank::Load(const ModelConfig& config, const StoredModel& stored
       auto e = static_cast<size_t>(sets[l][static_cast<size_t>(i)]);
       const StoredExpert& expert = experts[e];
       layer[e] = PackExpert(expert, LayoutOf(expert, slice, exact), slice,
-                            memory + at[static_cast<size_t>(i)]);
+                            memory + at[static_cast<size_t>(i)], nan);
       for (const StoredMatrix* m : MatricesOf(expert)) {
         if (m->view.code_column_stride == 0)
           checkpoint.Release(m->view.codes,
                              static_cast<size_t>(m->view.n * m->view.code_row_stride));
       }
     });
+    if (nan != nullptr) return NanCode(*nan);
     // Scales, and what reading ahead has mapped of its neighbours again.
     std::set<const TensorInfo*> tensors;
     for (int e : sets[l]) {

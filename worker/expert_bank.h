@@ -41,10 +41,12 @@ class ExpertBank {
                            IntermediateSlice slice, bool exact);
 
   // Packs into `memory` (Bytes long, outlives the bank). `progress` gets the bytes packed so far.
-  static ExpertBank Load(const ModelConfig& config, const StoredModel& stored,
-                         const Checkpoint& checkpoint, const ExpertSets& sets,
-                         IntermediateSlice slice, bool exact, uint8_t* memory, Parallel& parallel,
-                         const std::function<void(uint64_t)>& progress);
+  // DataLoss: a weight is not a number.
+  static absl::StatusOr<ExpertBank> Load(const ModelConfig& config, const StoredModel& stored,
+                                         const Checkpoint& checkpoint, const ExpertSets& sets,
+                                         IntermediateSlice slice, bool exact, uint8_t* memory,
+                                         Parallel& parallel,
+                                         const std::function<void(uint64_t)>& progress);
 
   // [num_experts]; entries of experts that are not held have null pointers. Null for dense layers.
   const ExpertWeights* layer(int layer) const {

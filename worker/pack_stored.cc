@@ -1,17 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/pack_stored.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <atomic>
 
 namespace kt {
 
-void PackParallel(const MatrixView& view, const PackedFormat& format, uint8_t* packed,
+bool PackParallel(const MatrixView& view, const PackedFormat& format, uint8_t* packed,
                   Parallel& parallel) {
   constexpr int kTilesPerTask = 32;
   const int tiles = Tiles(view.n);
+  std::atomic<bool> numbers{true};
   parallel.Run((tiles + kTilesPerTask - 1) / kTilesPerTask, [&](int task, int) {
-    Pack(view, format, task * kTilesPerTask, std::min(tiles, (task + 1) * kTilesPerTask), packed);
+    if (!Pack(view, format, task * kTilesPerTask, std::min(tiles, (task + 1) * kTilesPerTask),
+              packed))
+      numbers = false;
   });
+  return numbers;
+}
+
+absl::Status NanCode(const TensorInfo& codes) {
+  return absl::DataLossError(
+      fmt::format("{}: has an FP8 code that is not a number (0x7f or 0xff): the file is damaged, "
+                  "fetch it again",
+                  codes.name));
 }
 
 }  // namespace kt

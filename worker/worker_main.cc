@@ -60,8 +60,8 @@ class LoadLog {
                  Rate(now));
   }
   void Finish() const {
-    spdlog::info("loaded {:.2f} GB in {:.1f} s, {:.1f} GB/s", Gigabytes(done_),
-                 Seconds(NowUs()), Rate(NowUs()));
+    spdlog::info("loaded {:.2f} GB in {:.1f} s, {:.1f} GB/s", Gigabytes(done_), Seconds(NowUs()),
+                 Rate(NowUs()));
   }
 
  private:

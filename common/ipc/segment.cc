@@ -15,8 +15,7 @@
 namespace kt {
 namespace {
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-constexpr size_t kPage = 4096;
-constexpr size_t kHugePage = size_t{2} << 20;
+constexpr unsigned kHugetlb2Mb = 21u << 26;  // MFD_HUGE_2MB
 }  // namespace
 
 Segment::~Segment() {
@@ -37,23 +36,36 @@ Segment& Segment::operator=(Segment&& other) noexcept {
 }
 
 absl::StatusOr<Segment> Segment::Create(const std::string& name, size_t bytes) {
-  bytes = (bytes + kPage - 1) / kPage * kPage;
-  int fd = memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  KT_ASSIGN_OR_RETURN(Segment segment, Reserve(name, bytes, PageKind::kSmall));
+  if (absl::Status s = segment.Populate(0, segment.size(), PageKind::kSmall); !s.ok())
+    return ResourceExhausted("segment {}: {}", name, Message(s));
+  return segment;
+}
+
+absl::StatusOr<Segment> Segment::Reserve(const std::string& name, size_t bytes, PageKind kind) {
+  const bool hugetlb = kind == PageKind::kHugetlb;
+  bytes = RoundUp(bytes, kind == PageKind::kSmall ? kSmallPage : kHugePage);
+  int fd = memfd_create(
+      name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | (hugetlb ? MFD_HUGETLB | kHugetlb2Mb : 0));
   if (fd < 0)
     return ResourceExhausted("segment {}: memfd_create failed: {}", name, strerror(errno));
-  if (int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes)); error != 0) {
-    close(fd);
-    return ResourceExhausted(
-        "segment {}: no memory for {} bytes ({}); lower what the message's name stands for or free "
-        "memory",
-        name, bytes, strerror(error));
-  }
-  if (fcntl(fd, F_ADD_SEALS, kSizeSeals) != 0) {
+  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0 || fcntl(fd, F_ADD_SEALS, kSizeSeals) != 0) {
     int error = errno;
     close(fd);
-    return Internal("segment {}: cannot be sealed: {}", name, strerror(error));
+    return Internal("segment {}: {} bytes cannot be sealed: {}", name, bytes, strerror(error));
   }
   return Map(fd, bytes);
+}
+
+absl::Status Segment::Populate(size_t begin, size_t bytes, PageKind kind) {
+  PopulatePages(data_ + begin, bytes, kind);
+  // Allocates what is not there yet and is the only one to say whether there is memory.
+  int error = posix_fallocate(fd_, static_cast<off_t>(begin), static_cast<off_t>(bytes));
+  if (error != 0) {
+    return ResourceExhausted("no memory for {} bytes ({}); free memory or ask for less", bytes,
+                             strerror(error));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Segment> Segment::FromFd(int fd, size_t bytes_min) {
@@ -71,14 +83,13 @@ absl::StatusOr<Segment> Segment::FromFd(int fd, size_t bytes_min) {
 }
 
 absl::StatusOr<Segment> Segment::Map(int fd, size_t bytes) {
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (p == MAP_FAILED) {
+  uint8_t* data = MapMemory(fd, bytes);
+  if (data == nullptr) {
     int error = errno;
     close(fd);
     return ResourceExhausted("segment: mapping {} bytes failed: {}", bytes, strerror(error));
   }
-  if (bytes >= kHugePage) madvise(p, bytes, MADV_HUGEPAGE);
-  return Segment(fd, static_cast<uint8_t*>(p), bytes);
+  return Segment(fd, data, bytes);
 }
 
 }  // namespace kt

@@ -67,6 +67,9 @@ struct Metrics::State {
       NewGauge("kt:degraded", "1 while the runtime serves with less than it was started with.");
   Gauge& warnings =
       NewGauge("kt:warnings", "Standing warnings; GET /health?verbose=1 has their text.");
+  Gauge& throttled_periods =
+      NewGauge("kt:cpu_throttled_periods",
+               "Periods in which the CPU quota has stopped threads since the start.");
   Gauge& expert_wait_share = NewGauge(
       "kt:expert_wait_share", "Share of step time spent waiting on expert workers, 0 to 1.");
   Gauge& connections = NewGauge("kt:http_connections", "Open HTTP connections.");
@@ -167,6 +170,10 @@ void Metrics::SetWorker(const WorkerFigures& worker) {
 }
 
 void Metrics::SetDegraded(bool degraded) { state_->degraded.Set(degraded ? 1 : 0); }
+
+void Metrics::SetThrottledPeriods(int64_t periods) {
+  state_->throttled_periods.Set(static_cast<double>(periods));
+}
 
 void Metrics::SetWarnings(const std::vector<std::string>& warnings) {
   std::lock_guard lock(state_->mutex);

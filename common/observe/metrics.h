@@ -57,6 +57,7 @@ class Metrics {
   void SetScheduler(const SchedulerFigures& figures);
   void SetWorker(const WorkerFigures& worker);
   void SetDegraded(bool degraded);
+  void SetThrottledPeriods(int64_t periods);
   void SetWarnings(const std::vector<std::string>& warnings);  // replaces the former ones
   // Share of the last steps spent waiting on the hand-over to the expert workers, 0..1.
   void SetExpertWaitShare(double share);

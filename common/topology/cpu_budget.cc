@@ -4,19 +4,46 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
+#include <map>
+#include <tuple>
 
 #include "common/base/status.h"
 
 namespace kt::topology {
 namespace {
 
+// Most cores first.
 std::vector<int> NodesWithCpus(const Topology& topology) {
   std::vector<int> ids;
   for (const NumaNode& node : topology.nodes()) {
     if (!node.cores.empty()) ids.push_back(node.id);
   }
+  std::stable_sort(ids.begin(), ids.end(), [&](int a, int b) {
+    return topology.FindNode(a)->cores.size() > topology.FindNode(b)->cores.size();
+  });
   return ids;
+}
+
+// Threads of each worker, given its node: even, except that those which find no core left on their
+// node go to workers whose nodes have some.
+std::vector<int> DealThreads(int threads, const std::vector<int>& node_of,
+                             const Topology& topology) {
+  std::map<int, int> free;  // cores of each node
+  for (int node : node_of) free[node] = static_cast<int>(topology.FindNode(node)->cores.size());
+  std::vector<int> dealt(node_of.size(), 0);
+  for (int t = 0; t < threads; ++t) {
+    const auto rank = [&](size_t w) {
+      // Every worker gets one, then free cores come first.
+      return std::tuple(dealt[w] > 0 && free[node_of[w]] <= 0, dealt[w], w);
+    };
+    size_t best = 0;
+    for (size_t w = 1; w < dealt.size(); ++w) {
+      if (rank(w) < rank(best)) best = w;
+    }
+    ++dealt[best];
+    --free[node_of[best]];
+  }
+  return dealt;
 }
 
 absl::Status CheckRequest(const ThreadRequest& request, const Topology& topology) {
@@ -110,6 +137,15 @@ int DefaultCpuThreads(const CpuBudget& budget) {
   return std::max(1, std::min(budget.usable_cores, (budget.physical_cores * 9 + 5) / 10));
 }
 
+int DefaultWorkers(const Topology& topology, int threads) {
+  const auto nodes = NodesWithCpus(topology);  // at least one CPU is allowed
+  const size_t most = topology.FindNode(nodes[0])->cores.size();
+  const auto large = std::count_if(nodes.begin(), nodes.end(), [&](int id) {
+    return 2 * topology.FindNode(id)->cores.size() >= most;
+  });
+  return std::clamp(threads, 1, static_cast<int>(large));
+}
+
 int64_t ThrottleCount(const CpuBudget& budget) {
   return budget.quota ? ReadThrottleCount(*budget.quota) : 0;
 }
@@ -138,18 +174,30 @@ absl::StatusOr<ThreadPlan> SplitThreads(const ThreadRequest& request, const Topo
                     request.expert_threads, core_count, core_count));
   }
 
+  std::vector<int> node_of = request.nodes;
+  for (int w = static_cast<int>(node_of.size()); w < request.workers; ++w)
+    node_of.push_back(nodes[w % node_count]);
+  // Fewer workers than nodes with threads for more than one node: tying them to one would waste
+  // the others' cores.
+  const bool may_span = request.nodes.empty() && request.workers < node_count;
+  const int total = std::max(request.expert_threads, request.workers);
+  std::vector<int> dealt = DealThreads(total, node_of, topology);
   PuDealer dealer(topology);
   const std::vector<int> all_cores = AllCores(topology);
   for (int w = 0; w < request.workers; ++w) {
-    const int threads = std::max(1, request.expert_threads / request.workers +
-                                        (w < request.expert_threads % request.workers ? 1 : 0));
-    const NumaNode& node =
-        *topology.FindNode(request.nodes.empty() ? nodes[w % node_count] : request.nodes[w]);
-    // Fewer workers than nodes with threads for more than one node: tying them to one would waste
-    // the others' cores.
-    const bool spans_nodes = request.nodes.empty() && request.workers < node_count &&
-                             threads > static_cast<int>(node.cores.size());
+    const NumaNode& node = *topology.FindNode(node_of[w]);
+    const int even = total / request.workers + (w < total % request.workers ? 1 : 0);
+    const bool spans_nodes = may_span && even > static_cast<int>(node.cores.size());
+    const int threads = may_span ? even : dealt[w];
     WorkerThreads worker;
+    if (2 * threads < even) {
+      plan.warnings.push_back(
+          fmt::format("expert worker {}: NUMA node {} has {} usable core{}, so it has {} thread{} "
+                      "where others have more; all hold equal parts of the experts, so it holds "
+                      "the others up; leave the node out with --kt-numa-nodes",
+                      w, node.id, node.cores.size(), node.cores.size() == 1 ? "" : "s", threads,
+                      threads == 1 ? "" : "s"));
+    }
     if (!spans_nodes) {
       worker.node = node.id;
       worker.memory_node = node.memory_bytes > 0 ? node.id : -1;

@@ -33,6 +33,11 @@ std::string Describe(const CpuBudget& budget);
 // compute), rounded to the nearest so that few cores are all used, capped by the quota; at least 1.
 int DefaultCpuThreads(const CpuBudget& budget);
 
+// Default of --kt-threadpool-count for that many threads in all: one per NUMA node, without nodes
+// that have less than half the usable cores of the largest (workers hold equal parts of the
+// experts, so the slowest sets the pace), and no more than threads.
+int DefaultWorkers(const Topology& topology, int threads);
+
 // Periods in which the quota has stopped us since the group was made; growth while serving means
 // too many threads. 0 without a quota.
 int64_t ThrottleCount(const CpuBudget& budget);
@@ -57,13 +62,15 @@ struct ThreadPlan {
 struct ThreadRequest {
   int expert_threads = 0;  // of all expert workers together
   int workers = 0;         // expert workers
-  std::vector<int> nodes;  // node of each worker (--kt-numa-nodes); empty: dealt out in turn
+  std::vector<int> nodes;  // node of each worker (--kt-numa-nodes); empty: dealt out in turn, the
+                           // nodes with most usable cores first
   int device_threads = 0;  // of the host device; 0: the device is no CPU
 };
 
-// Deals out threads: the first `expert_threads % workers` workers get one more, each at least one;
-// a worker's threads stay on its node, on one core each, and share a core with another worker's
-// only when the cores run out. More workers than nodes: nodes are used again, with a warning.
+// Deals out threads: evenly, the first `expert_threads % workers` workers get one more, each at
+// least one, except that threads go where cores are free while some are. A worker's threads stay on
+// its node, on one core each, and share a core with another worker's only when the cores run out.
+// More workers than nodes: nodes are used again, with a warning.
 //
 // The host device takes turns with the expert workers (it waits while they compute), so it shares
 // their budget instead of adding to it: it gets the cores that no expert thread is pinned to, where

@@ -23,6 +23,21 @@ Topology Load(const std::string& name, const std::string& allowed = "") {
   return std::move(topology).value();
 }
 
+// A machine by hwloc's synthetic description.
+Topology MakeUp(const std::string& description, const std::string& allowed = "") {
+  const FakeRoot dir;
+  const std::string file = dir.path() + "/machine.xml";
+  hwloc_topology_t made_up;
+  EXPECT_EQ(hwloc_topology_init(&made_up), 0);
+  EXPECT_EQ(hwloc_topology_set_synthetic(made_up, description.c_str()), 0) << description;
+  EXPECT_EQ(hwloc_topology_load(made_up), 0);
+  EXPECT_EQ(hwloc_topology_export_xml(made_up, file.c_str(), 0), 0);
+  hwloc_topology_destroy(made_up);
+  auto topology = Topology::Load({file, allowed});
+  EXPECT_TRUE(topology.ok()) << topology.status();
+  return std::move(topology).value();
+}
+
 ThreadPlan Split(const ThreadRequest& request, const Topology& topology) {
   auto plan = SplitThreads(request, topology);
   EXPECT_TRUE(plan.ok()) << plan.status();
@@ -159,6 +174,73 @@ TEST(SplitThreadsTest, MemoryOnlyNodesGetNoWorkers) {
   EXPECT_EQ(plan.experts[0].node, 0);
   EXPECT_EQ(plan.experts[1].node, 2);
   EXPECT_EQ(plan.experts[1].memory_node, -1);  // its CPUs have no memory of their own
+}
+
+TEST(SplitThreadsTest, FastMemoryBesideTheCpusOwnGetsNoWorkers) {
+  // Two nodes local to the same CPUs, as of a processor with memory on its package.
+  const Topology topology = MakeUp("pack:2 [numa(memory=64GB)] [numa(memory=16GB)] core:4 pu:1");
+  ASSERT_THAT(topology.nodes(), SizeIs(4));
+  const ThreadPlan plan =
+      Split({.expert_threads = 8, .workers = DefaultWorkers(topology, 8)}, topology);
+  ASSERT_THAT(plan.experts, SizeIs(2));
+  for (const WorkerThreads& worker : plan.experts) {
+    EXPECT_EQ(topology.FindNode(worker.memory_node)->memory_bytes, 64000000000);
+    EXPECT_THAT(worker.pins, SizeIs(4));
+  }
+}
+
+TEST(SplitThreadsTest, ManyNodesGetAWorkerEach) {
+  const Topology topology = MakeUp("pack:2 numa:4(memory=32GB) core:8 pu:2");
+  const ThreadPlan plan =
+      Split({.expert_threads = 58, .workers = DefaultWorkers(topology, 58)}, topology);
+  ASSERT_THAT(plan.experts, SizeIs(8));
+  std::set<CpuSet> pins;
+  for (int w = 0; w < 8; ++w) {
+    EXPECT_EQ(plan.experts[w].node, w);
+    EXPECT_EQ(plan.experts[w].memory_node, w);
+    EXPECT_THAT(plan.experts[w].pins, SizeIs(w < 2 ? 8 : 7));
+    pins.insert(plan.experts[w].pins.begin(), plan.experts[w].pins.end());
+  }
+  EXPECT_THAT(pins, SizeIs(58));
+  EXPECT_THAT(plan.warnings, IsEmpty());
+}
+
+TEST(SplitThreadsTest, NamedNodesKeepTheirNumbersWhereSomeAreMissing) {
+  const Topology topology = Load("odd_nodes");
+  const ThreadPlan plan = Split({.expert_threads = 2, .workers = 1, .nodes = {2}}, topology);
+  EXPECT_EQ(plan.experts[0].node, 2);
+  EXPECT_THAT(plan.experts[0].pins, ElementsAre(CpuSet{2}, CpuSet{3}));
+  const ThreadRequest memory_only{.expert_threads = 2, .workers = 1, .nodes = {4}};
+  EXPECT_THAT(Message(SplitThreads(memory_only, topology).status()),
+              HasSubstr("--kt-numa-nodes 4: no CPU that this process may use is on that node; "
+                        "choose from 0, 2"));
+}
+
+TEST(SplitThreadsTest, ThreadsGoWhereCoresAreFree) {
+  const Topology topology = Load("two_nodes_smt", "6-13");  // one core of node 0, three of node 1
+  const ThreadPlan plan = Split({.expert_threads = 4, .workers = 2}, topology);
+  EXPECT_EQ(plan.experts[0].node, 1);  // most cores first
+  EXPECT_THAT(plan.experts[0].pins, ElementsAre(CpuSet{8}, CpuSet{10}, CpuSet{12}));
+  EXPECT_EQ(plan.experts[1].node, 0);
+  EXPECT_THAT(plan.experts[1].pins, ElementsAre(CpuSet{6}));
+  EXPECT_THAT(plan.warnings, IsEmpty());
+
+  const Topology lopsided = MakeUp("pack:2 numa:1 core:8 pu:1", "7-15");
+  const ThreadPlan held_up = Split({.expert_threads = 9, .workers = 2}, lopsided);
+  EXPECT_THAT(held_up.experts[0].pins, SizeIs(8));
+  EXPECT_THAT(held_up.experts[1].pins, SizeIs(1));
+  ASSERT_THAT(held_up.warnings, SizeIs(1));
+  EXPECT_THAT(held_up.warnings[0], HasSubstr("NUMA node 0 has 1 usable core, so it has 1 thread"));
+}
+
+TEST(DefaultWorkersTest, OneANodeThatPullsItsWeight) {
+  EXPECT_EQ(DefaultWorkers(Load("one_node"), 2), 1);
+  EXPECT_EQ(DefaultWorkers(Load("four_nodes"), 8), 4);
+  EXPECT_EQ(DefaultWorkers(Load("four_nodes"), 3), 3);             // by quota or by hand
+  EXPECT_EQ(DefaultWorkers(Load("odd_nodes"), 4), 2);              // one node has memory only
+  EXPECT_EQ(DefaultWorkers(Load("two_nodes_smt", "4-11"), 4), 2);  // two cores each
+  EXPECT_EQ(DefaultWorkers(Load("two_nodes_smt", "6-15"), 5), 1);  // one core and four
+  EXPECT_EQ(DefaultWorkers(Load("two_nodes_smt", "3"), 1), 1);
 }
 
 TEST(SplitThreadsTest, RefusesCountsBelowOne) {

@@ -16,6 +16,14 @@ std::optional<std::string> ReadSystemFile(const std::string& path) {
   return text;
 }
 
+std::string ChosenSetting(const std::string& path) {
+  const std::string text = ReadSystemFile(path).value_or("");
+  const size_t begin = text.find('[');
+  const size_t end = text.find(']', begin);
+  if (begin == std::string::npos || end == std::string::npos) return "";
+  return text.substr(begin + 1, end - begin - 1);
+}
+
 std::vector<std::string> Split(std::string_view text, char separator) {
   std::vector<std::string> pieces;
   while (!text.empty()) {

@@ -14,6 +14,9 @@ namespace kt::topology {
 // At most 1 MiB of the file. nullopt: cannot be opened or read.
 std::optional<std::string> ReadSystemFile(const std::string& path);
 
+// The word in brackets: "always [madvise] never"; empty: no such file, or none.
+std::string ChosenSetting(const std::string& path);
+
 std::vector<std::string> Split(std::string_view text, char separator);  // empty pieces are left out
 std::string_view Trim(std::string_view text);  // spaces and line ends at both ends
 

@@ -56,6 +56,9 @@ class Topology {
   const NumaNode* FindNode(int id) const;                        // nullptr: no such node
   std::vector<int> allowed_pus() const;                          // ascending
 
+  // False for a made-up machine.
+  bool is_this_machine() const { return hwloc_topology_is_thissystem(hwloc_.get()) != 0; }
+
   // Keeps the calling thread on these CPUs. Errors (a sandbox or emulator that forbids it) leave
   // the thread as it was.
   absl::Status BindThread(std::span<const int> pus) const;

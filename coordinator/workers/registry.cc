@@ -164,6 +164,7 @@ Json Registry::Health() const {
     failed |= w.state == proto::WORKER_STATE_FAILED;
     loaded += w.bytes_loaded;
     total += w.bytes_total;
+    const proto::MemoryFacts& m = w.facts.memory();
     workers.push_back({{"name", WorkerName(key)},
                        {"state", StateName(w.state)},
                        {"incarnation", w.incarnation},
@@ -173,6 +174,12 @@ Json Registry::Health() const {
                        {"numa_node", w.facts.numa_node()},
                        {"cpus", std::vector<int>(w.facts.cpus().begin(), w.facts.cpus().end())},
                        {"weight_bytes", w.facts.weight_bytes()},
+                       {"memory",
+                        {{"pages", m.pages()},
+                         {"huge_share", m.huge_share()},
+                         {"node_share", m.node_share()},
+                         {"gbytes_per_s", m.gbytes_per_s()},
+                         {"huge_gbytes_per_s", m.huge_gbytes_per_s()}}},
                        {"losses", w.losses}});
   }
   health["state"] = serving_ ? "ready" : failed ? "failed" : was_serving_ ? "degraded" : "starting";

@@ -19,7 +19,7 @@ BIN = os.environ["KT_BIN_DIR"]
 SOURCE = os.environ["KT_SOURCE_DIR"]
 MODELS = os.environ["KT_MODELS_DIR"]
 KT = os.path.join(BIN, "kt")
-# Every model, type and placement instead of one of each kind, which fits every test run.
+# Every model, type and placement instead of one of each kind, which fits every test run, and an emulated NUMA machine.
 EVERYTHING = bool(os.environ.get("KT_TEST_EVERYTHING"))
 GOLDENS = os.path.join(SOURCE, "tests/data/smol-moe")
 

@@ -32,6 +32,9 @@ struct MoeShape {
   GluParams glu;
 };
 
+// Tokens of a pass wherever a layer is served or measured.
+inline constexpr int kMoeTokensPerPass = 256;
+
 // The caller owns all memory. x and y may not overlap.
 struct MoeArgs {
   const void* x;   // [tokens, hidden], bf16 or fp32

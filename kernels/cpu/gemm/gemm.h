@@ -12,13 +12,11 @@
 namespace kt {
 
 // Accumulation is fp32 in every row. Weights are used exactly; bf16 x multiplies bf16 pairs
-// exactly, fp32 x widens weights to fp32. avx512bf16's multiply_bf16_x treats subnormal inputs and
-// results as zero, as its instruction does.
+// exactly, fp32 x widens weights to fp32. avx512bf16's products with bf16 x treat subnormal inputs
+// and results as zero, as its instruction does. The function for a code: see ProductFn.
 struct GemmKernels {
   Isa isa;
-  MultiplyFn multiply_bf16_x;
-  MultiplyFn multiply_f32_x;
-  DecodeFn decode[kPackedCodes];  // by PackedCode; null: bf16 as it lies there
+  ProductFn bf16_x[kPackedCodes], f32_x[kPackedCodes];  // kBf16x2: that of kBf16, for each plane
 };
 
 // The row of `isa`, which must be supported by this CPU.
@@ -36,8 +34,8 @@ struct GemmArgs {
 
 // Computes columns [16 * tile_begin, min(n, 16 * tile_end)) of y, and writes no other. Thread-safe
 // on disjoint tile ranges. An output's bits depend on the ISA, its x row and its w row only: not on
-// tokens, on its position among them, on the tile range or on blocking. Within a scale group, sums
-// of up to kScaledColumns columns (k ascending) are scaled and added up in fp32.
+// tokens, on its position among them, on the tile range or on blocking. See
+// ProductFn for the order of additions.
 void Gemm(const GemmKernels& kernels, bool x_is_bf16, const GemmArgs& args, int tile_begin,
           int tile_end) noexcept;
 

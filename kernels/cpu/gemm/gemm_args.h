@@ -6,39 +6,43 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/gemm/packed_code.h"
+
 namespace kt {
 
-struct bf16;
+enum class PackedScale : uint8_t { kOne, kF32, kBf16, kE8m0 };
 
-// y (+)= x Wᵀ with W [n, k] in bf16 tiles [ceil(k / 2)][16][2]. y may not overlap x or w.
-struct MultiplyArgs {
-  const void* x;       // [tokens, k], bf16 or fp32 as the function says
-  int64_t x_stride;    // elements from row to row
-  int tokens;          // >= 0
-  const uint8_t* w;    // tiles
-  int64_t tile_bytes;  // from tile to tile
-  int n;               // >= 1
-  int k;               // >= 1
-  float* y;            // [tokens, n]
-  int64_t y_stride;    // elements from row to row, >= n
-  // null: the sums begin at zero, or where y stands if `add`. Else fp32 [ceil(n / 16)][16], k <=
-  // kScaledColumns: the sums begin at zero, and y = scale * sum + (add ? y : 0), rounded once (by
-  // the scalar row: twice).
-  const float* scales;
-  bool add;
+// y (+)= x Wᵀ with packed W [n, k] of one code. y may not overlap x or w.
+struct ProductArgs {
+  const void* x;     // [tokens, k], bf16 or fp32
+  bool x_is_bf16;    //
+  int64_t x_stride;  // elements from row to row
+  int tokens;        // >= 0
+  const uint8_t* w;  // codes of the first tile
+  int64_t tile_bytes;
+  int n;                  // >= 1
+  int k;                  // >= 1
+  const uint8_t* scales;  // of the first tile, [groups][lanes]; not used by kOne and kBf16 codes
+  PackedScale scale;
+  int lanes;         // 1 or 16
+  int group;         // columns; >= k: all
+  int origin;        // columns of the first group that lie before column 0
+  float* y;          // [tokens, n]
+  int64_t y_stride;  // elements from row to row, >= n
+  bool add;          // kBf16 only: the sums begin where y stands, else at zero
 };
 
-inline constexpr int kScaledColumns = 128;
-
 // Computes columns [16 * tile_begin, min(n, 16 * tile_end)) of y, and writes no other. Thread-safe
-// on disjoint tile ranges. Every output has one fp32 accumulator that takes k in ascending order,
-// so its bits depend on its x row and w row only: not on tokens, on its position among them, on the
-// tile range or on blocking.
-using MultiplyFn = void (*)(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept;
+// on disjoint tile ranges. Every output has one order of additions, which follows from k and the
+// format, so its bits depend on its x row and w row only: not on tokens, on its position among
+// them, on the tile range or on blocking.
+//   kBf16   one fp32 accumulator takes k in ascending order.
+//   others  the accumulator starts at zero for each block of columns: a scale group, or
+//           kScaledColumns columns of one that is longer, counted from its first column in this
+//           matrix; then y = scale * sum + y, rounded once (by the scalar row: twice).
+using ProductFn = void (*)(const ProductArgs& args, int tile_begin, int tile_end) noexcept;
 
-// Turns the codes of `pairs` pairs of columns of a tile into bf16 [pairs][16][2], which holds all
-// of them exactly. out is aligned to 64.
-using DecodeFn = void (*)(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
+inline constexpr int kScaledColumns = 128;
 
 }  // namespace kt
 

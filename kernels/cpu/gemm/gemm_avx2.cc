@@ -1,89 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
-// AVX2 + FMA. A tile's 16 lanes are two ymm registers. bf16 weights widen in registers: the even
-// element of a pair is the upper half of the lane after a shift by 16, the odd one the lane with
-// its lower half cleared. x waits in the panel as fp32. Registers (16), at 6 tokens x 1 tile: 12
-// accumulators, 2 widened weights, 1 broadcast x, 1 mask.
+// AVX2 + FMA. A tile's 16 rows are two ymm registers. Registers (16), at 6 tokens x 1 tile: 12
+// sums, 2 weights, 1 broadcast x, 1 mask.
 #include <immintrin.h>
 
 #include "kernels/cpu/gemm/gemm_blocked.h"
 #include "kernels/cpu/gemm/gemm_isa.h"
+#include "kernels/cpu/gemm/gemm_widened.h"
 
 namespace kt::avx2 {
 namespace {
 
-struct Widened {
-  using Element = float;
-  struct Acc {
-    __m256 low, high;
-  };
-  static constexpr int kTokensMax = 6;
+struct Lanes {
+  using F = __m256;
+  using I = __m256i;
+  static constexpr int kLanes = 8, kParts = 2;
+  static constexpr int kTokensMax = 6, kPanelTiles = 4;
   static constexpr int ReuseTiles(int tokens) { return tokens > 2 ? 1 : 2; }
   static constexpr int StreamTiles(int tokens) { return tokens > 2 ? 1 : tokens > 1 ? 2 : 4; }
 
-  static void Fill(const uint16_t* x, int count, float* out) {
-    int i = 0;
-    for (; i + 8 <= count; i += 8) {
-      __m256i wide =
-          _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i)));
-      _mm256_storeu_ps(out + i, _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16)));
-    }
-    for (; i < count; ++i)
-      out[i] = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(int{x[i]} << 16)));
-    if (count & 1) out[count] = 0;
+  static F Zero() { return _mm256_setzero_ps(); }
+  static F Set(float x) { return _mm256_set1_ps(x); }
+  static F Load(const float* p) { return _mm256_loadu_ps(p); }
+  static void Store(float* p, F x) { _mm256_storeu_ps(p, x); }
+  static F Mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  static F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  static F FromBits(I x) { return _mm256_castsi256_ps(x); }
+  static F ToFloat(I x) { return _mm256_cvtepi32_ps(x); }
+  static I LoadBits(const char* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   }
-  static void Fill(const float* x, int count, float* out) {
-    __builtin_memcpy(out, x, count * sizeof *x);
-    if (count & 1) out[count] = 0;
+  static I SetBits(uint32_t x) { return _mm256_set1_epi32(static_cast<int>(x)); }
+  static I And(I a, I b) { return _mm256_and_si256(a, b); }
+  static I Xor(I a, I b) { return _mm256_xor_si256(a, b); }
+  template <int n>
+  static I Shl(I x) {
+    return _mm256_slli_epi32(x, n);
   }
-
-  static Acc Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
-  static Acc Load(const float* y) { return {_mm256_loadu_ps(y), _mm256_loadu_ps(y + 8)}; }
-  static void Store(float* y, Acc a) {
-    _mm256_storeu_ps(y, a.low);
-    _mm256_storeu_ps(y + 8, a.high);
+  template <int n>
+  static I Shr(I x) {
+    return _mm256_srli_epi32(x, n);
   }
-  static Acc Fold(Acc scales, Acc a, Acc y) {
-    return {_mm256_fmadd_ps(scales.low, a.low, y.low),
-            _mm256_fmadd_ps(scales.high, a.high, y.high)};
+  template <int n>
+  static I Sar(I x) {
+    return _mm256_srai_epi32(x, n);
   }
-  static __m256i Weights(const char* w) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
+  static I Zeros8Low(I x) { return _mm256_unpacklo_epi8(_mm256_setzero_si256(), x); }
+  static I Zeros8High(I x) { return _mm256_unpackhi_epi8(_mm256_setzero_si256(), x); }
+  static I Table8(const int8_t (&table)[16]) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
   }
-
-  template <int T, int M>
-  static void Step(Acc (&acc)[T][M], const char* w, int64_t tile_bytes, const float* x,
-                   int x_stride) {
-    const __m256i odd_mask = _mm256_set1_epi32(static_cast<int>(0xffff0000));
-#pragma GCC unroll 16
-    for (int t = 0; t < T; ++t) {
-      const char* tile = w + t * tile_bytes;
-      __m256 low = _mm256_castsi256_ps(_mm256_slli_epi32(Weights(tile), 16));
-      __m256 high = _mm256_castsi256_ps(_mm256_slli_epi32(Weights(tile + 32), 16));
-#pragma GCC unroll 16
-      for (int m = 0; m < M; ++m) {
-        __m256 even = _mm256_set1_ps(x[m * x_stride]);
-        acc[t][m].low = _mm256_fmadd_ps(low, even, acc[t][m].low);
-        acc[t][m].high = _mm256_fmadd_ps(high, even, acc[t][m].high);
-      }
-      low = _mm256_castsi256_ps(_mm256_and_si256(Weights(tile), odd_mask));
-      high = _mm256_castsi256_ps(_mm256_and_si256(Weights(tile + 32), odd_mask));
-#pragma GCC unroll 16
-      for (int m = 0; m < M; ++m) {
-        __m256 odd = _mm256_set1_ps(x[m * x_stride + 1]);
-        acc[t][m].low = _mm256_fmadd_ps(low, odd, acc[t][m].low);
-        acc[t][m].high = _mm256_fmadd_ps(high, odd, acc[t][m].high);
-      }
-    }
+  static I LookUp8(I table, I x) { return _mm256_shuffle_epi8(table, x); }
+  static I Widen16(const uint16_t* p) {
+    return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static I Widen8(const uint8_t* p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
+  // fp32 of a biased exponent alone: 0 is 2^-127, 255 is NaN.
+  static I E8m0(I e) {
+    const I nan = _mm256_cmpeq_epi32(e, SetBits(255)), tiny = _mm256_cmpeq_epi32(e, SetBits(0));
+    const I bits = _mm256_or_si256(Shl<23>(e), And(nan, SetBits(0x00400000)));
+    return _mm256_or_si256(bits, And(tiny, SetBits(0x00400000)));
   }
 };
 
+template <PackedCode kCode>
+using Product = BlockedProduct<Widened<Lanes>, kCode>;
+
 }  // namespace
 
-void MultiplyBf16(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept {
-  BlockedGemm<Widened>::Run<uint16_t>(args, tile_begin, tile_end);
+void ProductBf16(const ProductArgs& args, int tile_begin, int tile_end) noexcept {
+  Product<PackedCode::kBf16>::Run(args, tile_begin, tile_end);
 }
-void MultiplyF32(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept {
-  BlockedGemm<Widened>::Run<float>(args, tile_begin, tile_end);
+void ProductFp8E4m3(const ProductArgs& args, int tile_begin, int tile_end) noexcept {
+  Product<PackedCode::kFp8E4m3>::Run(args, tile_begin, tile_end);
+}
+void ProductInt8(const ProductArgs& args, int tile_begin, int tile_end) noexcept {
+  Product<PackedCode::kInt8>::Run(args, tile_begin, tile_end);
+}
+void ProductInt4(const ProductArgs& args, int tile_begin, int tile_end) noexcept {
+  Product<PackedCode::kInt4>::Run(args, tile_begin, tile_end);
+}
+void ProductFp4E2m1(const ProductArgs& args, int tile_begin, int tile_end) noexcept {
+  Product<PackedCode::kFp4E2m1>::Run(args, tile_begin, tile_end);
 }
 
 }  // namespace kt::avx2

@@ -1,81 +1,91 @@
 // SPDX-License-Identifier: Apache-2.0
-// AVX-512F. One zmm register per tile; weights widen as in gemm_avx2.cc. x waits in the panel as
-// fp32. Registers (32), at 6 tokens x 4 tiles: 24 accumulators, 4 widened weights, 1 broadcast x, 1
-// mask.
+// AVX-512 F and BW. A tile's 16 rows are one zmm register. Registers (32), at 6 tokens x 4 tiles:
+// 24 sums, 4 weights, 1 broadcast x, 1 mask.
+//
+// Masked forms stand where g++ 12 warns of an uninitialised value inside the plain ones; they
+// compile to the same instructions.
 #include <immintrin.h>
 
 #include "kernels/cpu/gemm/gemm_blocked.h"
 #include "kernels/cpu/gemm/gemm_isa.h"
+#include "kernels/cpu/gemm/gemm_widened.h"
 
 namespace kt::avx512f {
 namespace {
 
-struct Widened {
-  using Element = float;
-  using Acc = __m512;
-  static constexpr int kTokensMax = 6;
+struct Lanes {
+  using F = __m512;
+  using I = __m512i;
+  static constexpr int kLanes = 16, kParts = 1;
+  static constexpr int kTokensMax = 6, kPanelTiles = 4;
   static constexpr int ReuseTiles(int) { return 4; }
-  static constexpr int StreamTiles(int) { return 2; }
+  static constexpr int StreamTiles(int tokens) { return tokens > 2 ? 2 : 4; }
 
-  static void Fill(const uint16_t* x, int count, float* out) {
-    int i = 0;
-    for (; i + 8 <= count; i += 8) {
-      __m256i wide =
-          _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i)));
-      _mm256_storeu_ps(out + i, _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16)));
-    }
-    for (; i < count; ++i)
-      out[i] = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(int{x[i]} << 16)));
-    if (count & 1) out[count] = 0;
+  static F Zero() { return _mm512_setzero_ps(); }
+  static F Set(float x) { return _mm512_set1_ps(x); }
+  static F Load(const float* p) { return _mm512_loadu_ps(p); }
+  static void Store(float* p, F x) { _mm512_storeu_ps(p, x); }
+  static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static F FromBits(I x) { return _mm512_castsi512_ps(x); }
+  static F ToFloat(I x) { return _mm512_maskz_cvtepi32_ps(0xffff, x); }
+  static I LoadBits(const char* p) { return _mm512_loadu_si512(p); }
+  static I SetBits(uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
+  static I And(I a, I b) { return _mm512_and_si512(a, b); }
+  static I Xor(I a, I b) { return _mm512_xor_si512(a, b); }
+  template <int n>
+  static I Shl(I x) {
+    return _mm512_maskz_slli_epi32(0xffff, x, n);
   }
-  static void Fill(const float* x, int count, float* out) {
-    __builtin_memcpy(out, x, count * sizeof *x);
-    if (count & 1) out[count] = 0;
+  template <int n>
+  static I Shr(I x) {
+    return _mm512_maskz_srli_epi32(0xffff, x, n);
   }
-
-  static Acc Zero() { return _mm512_setzero_ps(); }
-  static Acc Load(const float* y) { return _mm512_loadu_ps(y); }
-  static void Store(float* y, Acc a) { _mm512_storeu_ps(y, a); }
-  static Acc Fold(Acc scales, Acc a, Acc y) { return _mm512_fmadd_ps(scales, a, y); }
-  static __m512i Weights(const char* w) { return _mm512_loadu_si512(w); }
-  // The masked form: g++ 12 warns of an uninitialised value inside the plain one. It compiles to
-  // the same instruction.
-  static __m512 Shifted(__m512i pairs) {
-    return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xffff, pairs, 16));
+  template <int n>
+  static I Sar(I x) {
+    return _mm512_maskz_srai_epi32(0xffff, x, n);
   }
-
-  template <int T, int M>
-  static void Step(Acc (&acc)[T][M], const char* w, int64_t tile_bytes, const float* x,
-                   int x_stride) {
-    const __m512i odd_mask = _mm512_set1_epi32(static_cast<int>(0xffff0000));
-    __m512 wide[T];
-#pragma GCC unroll 16
-    for (int t = 0; t < T; ++t) wide[t] = Shifted(Weights(w + t * tile_bytes));
-#pragma GCC unroll 16
-    for (int m = 0; m < M; ++m) {
-      __m512 even = _mm512_set1_ps(x[m * x_stride]);
-#pragma GCC unroll 16
-      for (int t = 0; t < T; ++t) acc[t][m] = _mm512_fmadd_ps(wide[t], even, acc[t][m]);
-    }
-#pragma GCC unroll 16
-    for (int t = 0; t < T; ++t)
-      wide[t] = _mm512_castsi512_ps(_mm512_and_si512(Weights(w + t * tile_bytes), odd_mask));
-#pragma GCC unroll 16
-    for (int m = 0; m < M; ++m) {
-      __m512 odd = _mm512_set1_ps(x[m * x_stride + 1]);
-#pragma GCC unroll 16
-      for (int t = 0; t < T; ++t) acc[t][m] = _mm512_fmadd_ps(wide[t], odd, acc[t][m]);
-    }
+  static I Zeros8Low(I x) { return _mm512_unpacklo_epi8(_mm512_setzero_si512(), x); }
+  static I Zeros8High(I x) { return _mm512_unpackhi_epi8(_mm512_setzero_si512(), x); }
+  static I Table8(const int8_t (&table)[16]) {
+    return _mm512_maskz_broadcast_i32x4(0xffff,
+                                        _mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  }
+  static I LookUp8(I table, I x) { return _mm512_shuffle_epi8(table, x); }
+  static I Widen16(const uint16_t* p) {
+    return _mm512_maskz_cvtepu16_epi32(0xffff,
+                                       _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static I Widen8(const uint8_t* p) {
+    return _mm512_maskz_cvtepu8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  // fp32 of a biased exponent alone: 0 is 2^-127, 255 is NaN.
+  static I E8m0(I e) {
+    const __mmask16 odd = _mm512_cmpeq_epi32_mask(e, SetBits(255)) |
+                          _mm512_cmpeq_epi32_mask(e, _mm512_setzero_si512());
+    return _mm512_mask_or_epi32(Shl<23>(e), odd, Shl<23>(e), SetBits(0x00400000));
   }
 };
 
+template <PackedCode kCode>
+using Product = BlockedProduct<Widened<Lanes>, kCode>;
+
 }  // namespace
 
-void MultiplyBf16(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept {
-  BlockedGemm<Widened>::Run<uint16_t>(args, tile_begin, tile_end);
+void ProductBf16(const ProductArgs& args, int tile_begin, int tile_end) noexcept {
+  Product<PackedCode::kBf16>::Run(args, tile_begin, tile_end);
 }
-void MultiplyF32(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept {
-  BlockedGemm<Widened>::Run<float>(args, tile_begin, tile_end);
+void ProductFp8E4m3(const ProductArgs& args, int tile_begin, int tile_end) noexcept {
+  Product<PackedCode::kFp8E4m3>::Run(args, tile_begin, tile_end);
+}
+void ProductInt8(const ProductArgs& args, int tile_begin, int tile_end) noexcept {
+  Product<PackedCode::kInt8>::Run(args, tile_begin, tile_end);
+}
+void ProductInt4(const ProductArgs& args, int tile_begin, int tile_end) noexcept {
+  Product<PackedCode::kInt4>::Run(args, tile_begin, tile_end);
+}
+void ProductFp4E2m1(const ProductArgs& args, int tile_begin, int tile_end) noexcept {
+  Product<PackedCode::kFp4E2m1>::Run(args, tile_begin, tile_end);
 }
 
 }  // namespace kt::avx512f

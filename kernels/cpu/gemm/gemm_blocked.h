@@ -1,176 +1,386 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops around the vector code of an instruction set, included by its file only. V, a struct of
-// that file's anonymous namespace, makes every instantiation local to the file, so no code compiled
-// for one instruction set is linked into another.
+// The loops around the vector code of an instruction set, included by its files only. V, a struct
+// of that file's anonymous namespace, makes every instantiation local to the file, so no code
+// compiled for one instruction set is linked into another.
 //
-// Loop order: groups of 8 tiles > blocks of k > blocks of up to V::kTokensMax tokens > runs of
-// tiles that share the registers. A token block's x is copied to a panel on the stack in the form V
-// multiplies by (broadcast pairs of k, the odd last one padded with zero), which serves all tiles
-// of the group from L1; a group's weights of one k block stay in L2 for all token blocks. Between
-// blocks of k the accumulators rest in y as fp32, which changes no bits; a scaled product has one
-// block.
+// Few tokens: weights are decoded in registers and used at once. They come
+// from memory in order, several tiles side by side, which is as fast as plain reading; for one
+// token, asking for them ahead in software made it slower.
+// More tokens: a block of columns of a few tiles is decoded once to a panel in cache, in the very
+// form in which registers would have held it, and multiplied by all tokens. bf16 weights that are
+// multiplied as they are need no panel. While one block is multiplied, the next is on its way from
+// memory.
+//
+// x is copied to a panel on the stack in the form V multiplies by; it serves all tiles of a group
+// from L1. Between stretches of k the sums rest in y as fp32, which changes no bits.
 //
 // V provides
-//   Element              what the panel holds
-//   Fill(x, count, out)  writes count elements of an x row to the panel, and a zero behind an odd
-//                        count
+//   kParts               registers per 16 rows
+//   kStepColumns         columns that one multiplication takes
+//   X                    what the x panel holds for a step
+//   Acc, Weight          a register of sums, of weights of a step
 //   kTokensMax, ReuseTiles(tokens), StreamTiles(tokens)
-//                        the register block, when weights are read again for other tokens and when
-//                        not
-//   Acc, Zero(), Load(y), Store(y, acc)
-//                        16 outputs
-//   Fold(scales, acc, y) scales * acc + y, rounded once
-//   Step(acc, w, tile_bytes, x, x_stride)
-//                        adds one pair of k to T tiles x M tokens: first the even element, then the
-//                        odd
+//                        the register block, when weights come from cache and when from memory
+//   kPanelTiles          of a panel
+//   Fill(x, is_bf16, at, count, factor, out)
+//                        writes count elements of an x row from element `at` on, times `factor`,
+//                        zeros behind them up to a multiple of 8 columns
+//   Zero(), Load(y), Store(y, acc), Scale(kind, lanes, scales, group, row), MultiplyAdd(a, b, c)
+//   Add(acc, weight, x)  acc + weight * x for the columns of a step, in order
+//   Unit<code>(bytes)    a part of a unit; kSteps, Step<s>(); kXFactor, kSumFactor: powers of two
+//                        by which x is multiplied, and then the sum (Times<Unit>(sum)), to make up
+//                        for the form of the weights
+//   LoadWeight, StoreWeight(bytes)
+//                        of the panel
 #ifndef KT_KERNELS_CPU_GEMM_GEMM_BLOCKED_H_
 #define KT_KERNELS_CPU_GEMM_GEMM_BLOCKED_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/cpu/gemm/gemm_args.h"
 
 namespace kt {
 
-template <typename V>
-class BlockedGemm {
+template <typename V, PackedCode kCode>
+class BlockedProduct {
  public:
-  template <typename X>
-  static void Run(const MultiplyArgs& args, int tile_begin, int tile_end) {
+  static void Run(const ProductArgs& args, int tile_begin, int tile_end) {
     const int token_blocks = (args.tokens + V::kTokensMax - 1) / V::kTokensMax;
     if (token_blocks == 0) return;
-    const int pairs = (args.k + 1) / 2;
     const int tokens_per_block = (args.tokens + token_blocks - 1) / token_blocks;
-    const int pairs_per_block = kPanelElements / 2 / tokens_per_block;
-    alignas(64) Element panel[kPanelElements];
-    for (int group = tile_begin; group < tile_end; group += kGroupTiles) {
-      const int group_end = group + kGroupTiles < tile_end ? group + kGroupTiles : tile_end;
-      for (int pair = 0; pair < pairs; pair += pairs_per_block) {
-        const int block_pairs = pairs - pair < pairs_per_block ? pairs - pair : pairs_per_block;
-        for (int b = 0; b < token_blocks; ++b) {
-          const int token = static_cast<int>(int64_t{args.tokens} * b / token_blocks);
-          const int block_tokens =
-              static_cast<int>(int64_t{args.tokens} * (b + 1) / token_blocks) - token;
-          for (int m = 0; m < block_tokens; ++m) {
-            const X* x = static_cast<const X*>(args.x) + (token + m) * args.x_stride + 2 * pair;
-            const int columns = args.k - 2 * pair;
-            V::Fill(x, columns < 2 * block_pairs ? columns : 2 * block_pairs,
-                    panel + 2 * m * block_pairs);
+    const bool use_panel = token_blocks > (kScaled ? 1 : kBf16Blocks) && kDecodes;
+    const int group_tiles = use_panel ? V::kPanelTiles : kGroupTiles;
+    const int columns_max = use_panel ? kScaledColumns
+                                      : kXPanelBytes / sizeof(X) / tokens_per_block *
+                                            V::kStepColumns / kUnitColumnsMax * kUnitColumnsMax;
+    alignas(64) X x_panel[kXPanelBytes / sizeof(X)];
+    alignas(64) char w_panel[kWPanelBytes];
+    for (int group = tile_begin; group < tile_end; group += group_tiles) {
+      const int group_end = group + group_tiles < tile_end ? group + group_tiles : tile_end;
+      Stretch s{args, w_panel, x_panel, group};
+      s.passes = token_blocks;
+      for (Columns at(args); at.begin < args.k; at = at.After(s.end)) {
+        s.first = at;
+        s.end = at.Reach(columns_max);
+        s.steps = (s.end - at.begin + kUnitColumnsMax - 1) / kUnitColumnsMax * kUnitColumnsMax /
+                  V::kStepColumns;
+        if (use_panel) Decode(s, group, group_end);
+        for (s.pass = 0; s.pass < token_blocks; ++s.pass) {
+          s.token = static_cast<int>(int64_t{args.tokens} * s.pass / token_blocks);
+          const int tokens =
+              static_cast<int>(int64_t{args.tokens} * (s.pass + 1) / token_blocks) - s.token;
+          for (int m = 0; m < tokens; ++m) {
+            V::Fill(args.x, args.x_is_bf16, (s.token + m) * args.x_stride + at.begin,
+                    s.end - at.begin, Unit::kXFactor, x_panel + m * s.steps);
           }
-          // What is read after these weights: the next pairs of the group, or the next group.
-          const int64_t next = pair + block_pairs < pairs
-                                   ? kPairBytes * block_pairs
-                                   : kGroupTiles * args.tile_bytes - kPairBytes * pair;
-          const Block block{args, token, pair, block_pairs, b, token_blocks, next, panel};
-          RunTiles<V::kTokensMax>(block, block_tokens, group, group_end);
+          if (use_panel) {
+            RunTiles<PanelSource, V::kTokensMax>(s, tokens, group, group_end);
+          } else {
+            RunTiles<PackedSource, V::kTokensMax>(s, tokens, group, group_end);
+          }
         }
       }
     }
   }
 
  private:
-  using Element = typename V::Element;
+  using X = typename V::X;
   using Acc = typename V::Acc;
-  static constexpr int kPanelElements = 16384 / sizeof(Element);  // half of the smallest L1
-  static_assert(kPanelElements / V::kTokensMax >= kScaledColumns);
+  using Unit = typename V::template Unit<kCode>;
+  static constexpr bool kScaled = kCode != PackedCode::kBf16;
+  static constexpr bool kDecodes = kScaled || Unit::kSteps > 1;  // weights change their form
+  static constexpr int kUnitColumns = Unit::kSteps * V::kStepColumns;
+  static constexpr int kUnitColumnsMax = 8;
   static constexpr int kGroupTiles = 8;
-  static constexpr int64_t kAheadBytes =
-      4096;  // of all tiles together: latency x bandwidth of one core, 130 ns x 30 GB/s
-  static constexpr int kLanes = 16;
-  static constexpr int64_t kPairBytes = 64;  // of 16 weight rows
+  static constexpr int kPartBytes = kUnitBytes / V::kParts, kPartRows = kTileRows / V::kParts;
+  static constexpr int kXPanelBytes = 16384;
+  static constexpr int kBf16Blocks = 4;  // widening bf16 for fewer blocks of tokens is cheaper
+  static constexpr int64_t kAheadBytes = 4096;   // of all tiles together
+  static constexpr int kStepBytes = kUnitBytes;  // of the panel: as if it were a unit
+  static constexpr int kPanelTileBytes = kScaledColumns / V::kStepColumns * kStepBytes;
+  static constexpr int kWPanelBytes = kDecodes ? V::kPanelTiles * kPanelTileBytes : 1;
+  static_assert(kXPanelBytes / sizeof(X) / V::kTokensMax * V::kStepColumns >= kScaledColumns);
 
-  struct Block {
-    const MultiplyArgs& args;
-    int token, pair, pairs;
-    int pass, passes;  // of token blocks over the same weights
-    int64_t next;      // bytes from these weights to those that the passes will read next
-    const Element* panel;
+  // A position in k where a block of columns begins, and the scale group it lies in.
+  struct Columns {
+    int begin = 0;
+    int group_end = 0;
+    int group = 0;
+    int k, group_columns;
+
+    explicit Columns(const ProductArgs& a)
+        : group_end(kScaled ? a.group - a.origin % a.group : a.k),
+          group(kScaled ? a.origin / a.group : 0),
+          k(a.k),
+          group_columns(a.group) {
+      if (group_end > k) group_end = k;
+    }
+    int BlockEnd() const {
+      return group_end - begin > kScaledColumns ? begin + kScaledColumns : group_end;
+    }
+    void Next() {
+      begin = BlockEnd();
+      if (begin < group_end) return;
+      ++group;
+      group_end = k - begin > group_columns ? begin + group_columns : k;
+    }
+    // The end of as many whole blocks as lie within `columns` columns, at least one; without
+    // scales, of all of them.
+    int Reach(int columns) const {
+      if (!kScaled) return k - begin > columns ? begin + columns : k;
+      Columns c = *this;
+      do c.Next();
+      while (c.begin < k && c.BlockEnd() - begin <= columns);
+      return c.begin;
+    }
+    Columns After(int end) const {
+      Columns c = *this;
+      if (!kScaled) {
+        c.begin = end;
+      } else {
+        while (c.begin < end) c.Next();
+      }
+      return c;
+    }
   };
 
-  // Finds the instantiation for the number of tokens in this block.
-  template <int M>
-  static void RunTiles(const Block& block, int tokens, int tile, int tile_end) {
-    if constexpr (M > 1) {
-      if (tokens < M) return RunTiles<M - 1>(block, tokens, tile, tile_end);
-    }
-    constexpr int kStreamTiles = V::StreamTiles(M), kReuseTiles = V::ReuseTiles(M);
-    const int full_end = tile_end * kLanes <= block.args.n ? tile_end : tile_end - 1;
-    if (block.passes == 1) {
-      tile = RunFull<kStreamTiles, M>(block, tile, full_end);
-    } else {
-      tile = RunFull<kReuseTiles, M>(block, tile, full_end);
-    }
-    tile = RunFull<1, M>(block, tile, full_end);
-    if (tile < tile_end) RunRagged<M>(block, tile);
+  // What one pass over the tiles of a group multiplies: columns [first.begin, end) of some tokens.
+  struct Stretch {
+    const ProductArgs& args;
+    char* w_panel;
+    const X* x_panel;
+    int group_tile;  // first tile in w_panel
+    Columns first{args};
+    int end = 0;
+    int steps = 0;  // from token to token in x_panel
+    int token = 0;
+    int pass = 0, passes = 1;  // of token blocks over the same weights
+  };
+
+  static const char* PackedAt(const ProductArgs& args, int tile, int column) {
+    return reinterpret_cast<const char*>(args.w) + tile * args.tile_bytes +
+           column / kUnitColumns * kUnitBytes;
   }
 
-  template <int T, int M>
-  static int RunFull(const Block& block, int tile, int tile_end) {
+  // Where Multiply takes weights from, a unit at a time, and what it asks memory for meanwhile.
+  struct PackedSource {
+    using Part = Unit;
+    static constexpr int kColumns = kUnitColumns, kAheadStep = kUnitBytes;
+    static const char* At(const Stretch& s, int tile) {
+      return PackedAt(s.args, tile, s.first.begin);
+    }
+    static int64_t TileBytes(const Stretch& s) { return s.args.tile_bytes; }
+    // A first pass with several tokens has work to do on each line, so that the processor's own
+    // looking ahead falls short. Later passes over bf16 weights bring in what comes after them,
+    // each its share of the tiles.
+    static const char* Ahead(const Stretch& s, int tile, int tiles, int tokens) {
+      const char* here = At(s, tile);
+      if (s.pass == 0) return tokens > 1 ? here + kAheadBytes / tiles : nullptr;
+      if (tile / tiles % (s.passes - 1) != s.pass - 1) return nullptr;
+      return s.end < s.args.k ? PackedAt(s.args, tile, s.end)
+                              : PackedAt(s.args, tile + kGroupTiles, 0);
+    }
+  };
+  struct PanelSource {  // its units are steps: unrolled further, the compiler spills sums
+    struct Part {
+      static constexpr int kSteps = 1;
+      explicit Part(const char* p) : weight(V::LoadWeight(p)) {}
+      template <int>
+      typename V::Weight Step() const {
+        return weight;
+      }
+      typename V::Weight weight;
+    };
+    static constexpr int kColumns = V::kStepColumns, kAheadStep = kUnitBytes / Unit::kSteps;
+    static const char* At(const Stretch& s, int tile) {
+      return s.w_panel + (tile - s.group_tile) * kPanelTileBytes;
+    }
+    static int64_t TileBytes(const Stretch&) { return kPanelTileBytes; }
+    // The codes that will be decoded next.
+    static const char* Ahead(const Stretch& s, int tile, int, int) {
+      if (s.pass > 0) return nullptr;
+      return s.end < s.args.k ? PackedAt(s.args, tile, s.end)
+                              : PackedAt(s.args, tile + V::kPanelTiles, 0);
+    }
+  };
+
+  static void Decode(const Stretch& s, int tile, int tile_end) {
+    const int units = (s.end - s.first.begin + kUnitColumns - 1) / kUnitColumns;
+    for (; tile < tile_end; ++tile) {
+      const char* w = PackedAt(s.args, tile, s.first.begin);
+      char* out = s.w_panel + (tile - s.group_tile) * kPanelTileBytes;
+      for (int u = 0; u < units; ++u, w += kUnitBytes) {
+        for (int part = 0; part < V::kParts; ++part) {
+          const Unit unit(w + part * kPartBytes);
+          ForSteps<Unit>([&]<int s>() {
+            V::StoreWeight(out + s * kStepBytes + part * kPartBytes, unit.template Step<s>());
+          });
+        }
+        out += Unit::kSteps * kStepBytes;
+      }
+    }
+  }
+
+  template <typename Part, typename F>
+  [[gnu::always_inline]] static void ForSteps(F f) {
+    [&]<int... s>(std::integer_sequence<int, s...>) { (f.template operator()<s>(), ...); }
+    (std::make_integer_sequence<int, Part::kSteps>());
+  }
+
+  // Finds the instantiation for the number of tokens in this pass.
+  template <typename Source, int M>
+  static void RunTiles(const Stretch& s, int tokens, int tile, int tile_end) {
+    if constexpr (M > 1) {
+      if (tokens < M) return RunTiles<Source, M - 1>(s, tokens, tile, tile_end);
+    }
+    const int full_end = tile_end * kTileRows <= s.args.n ? tile_end : tile_end - 1;
+    if (s.passes > 1) {
+      tile = RunFull<Source, V::ReuseTiles(M), M>(s, tile, full_end);
+    } else {
+      tile = RunFull<Source, V::StreamTiles(M), M>(s, tile, full_end);
+    }
+    tile = RunFull<Source, 1, M>(s, tile, full_end);
+    if (tile < tile_end) RunRagged<Source, M>(s, tile);
+  }
+
+  template <typename Source, int T, int M>
+  static int RunFull(const Stretch& s, int tile, int tile_end) {
     for (; tile + T <= tile_end; tile += T) {
-      Multiply<T, M>(block, tile, block.args.y + block.token * block.args.y_stride + tile * kLanes,
-                     block.args.y_stride);
+      Multiply<Source, T, M>(s, tile, s.args.y + s.token * s.args.y_stride + tile * kTileRows,
+                             s.args.y_stride);
     }
     return tile;
   }
 
   // The last tile where n is no multiple of 16: through a full-width copy of its outputs.
-  template <int M>
-  static void RunRagged(const Block& block, int tile) {
-    float full[M * kLanes] = {};
-    float* y = block.args.y + block.token * block.args.y_stride + tile * kLanes;
-    const int lanes = block.args.n - tile * kLanes;
-    if (block.pair > 0 || block.args.add) {
+  template <typename Source, int M>
+  static void RunRagged(const Stretch& s, int tile) {
+    float full[M * kTileRows] = {};
+    float* y = s.args.y + s.token * s.args.y_stride + tile * kTileRows;
+    const int rows = s.args.n - tile * kTileRows;
+    if (s.first.begin > 0 || s.args.add) {
       for (int m = 0; m < M; ++m) {
-        for (int i = 0; i < lanes; ++i) full[m * kLanes + i] = y[m * block.args.y_stride + i];
+        for (int i = 0; i < rows; ++i) full[m * kTileRows + i] = y[m * s.args.y_stride + i];
       }
     }
-    Multiply<1, M>(block, tile, full, kLanes);
+    Multiply<Source, 1, M>(s, tile, full, kTileRows);
     for (int m = 0; m < M; ++m) {
-      for (int i = 0; i < lanes; ++i) y[m * block.args.y_stride + i] = full[m * kLanes + i];
+      for (int i = 0; i < rows; ++i) y[m * s.args.y_stride + i] = full[m * kTileRows + i];
     }
   }
 
-  // T tiles x M tokens of outputs in registers, over the pairs of this block.
   template <int T, int M>
-  static void Multiply(const Block& block, int tile, float* y, int64_t y_stride) {
-    const int64_t tile_bytes = block.args.tile_bytes;
-    const char* w =
-        reinterpret_cast<const char*>(block.args.w) + tile * tile_bytes + kPairBytes * block.pair;
-    const float* scales = block.args.scales;
-    const bool resume = block.pair > 0 || (block.args.add && scales == nullptr);
-    const Element* x = block.panel;
-    // The first pass waits for memory. The others bring in what comes next, each its share of the
-    // tiles.
-    const bool fetch_next = block.pass > 0 && tile / T % (block.passes - 1) == block.pass - 1;
-    const char* fetch = w + (fetch_next ? block.next : kAheadBytes / T);
-    Acc acc[T][M];
-#pragma GCC unroll 16
-    for (int t = 0; t < T; ++t) {
-#pragma GCC unroll 16
-      for (int m = 0; m < M; ++m)
-        acc[t][m] = resume ? V::Load(y + m * y_stride + t * kLanes) : V::Zero();
-    }
-    for (int p = 0; p < block.pairs; ++p, w += kPairBytes, fetch += kPairBytes, x += 2) {
-#pragma GCC unroll 16
-      for (int t = 0; t < T; ++t) __builtin_prefetch(fetch + t * tile_bytes);
-      V::Step(acc, w, tile_bytes, x, 2 * block.pairs);
-    }
-    if (scales != nullptr) {
-#pragma GCC unroll 16
-      for (int t = 0; t < T; ++t) {
-        const Acc scale = V::Load(scales + (tile + t) * kLanes);
-#pragma GCC unroll 16
-        for (int m = 0; m < M; ++m) {
-          const Acc sum = block.args.add ? V::Load(y + m * y_stride + t * kLanes) : V::Zero();
-          acc[t][m] = V::Fold(scale, acc[t][m], sum);
-        }
+  using Sums = Acc[T][V::kParts][M];
+
+  // T tiles x M tokens of outputs over the columns of the stretch.
+  template <typename Source, int T, int M>
+  static void Multiply(const Stretch& s, int tile, float* y, int64_t y_stride) {
+    const char* w = Source::At(s, tile);
+    const int64_t tile_bytes = Source::TileBytes(s);
+    const X* x = s.x_panel;
+    Sums<T, M> total;
+    const bool resume = s.first.begin > 0 || s.args.add;
+    ForAll<T, M>([&](int t, int p, int m) {
+      total[t][p][m] =
+          resume ? V::Load(y + m * y_stride + t * kTileRows + p * kPartRows) : V::Zero();
+    });
+    const char* ahead = Source::Ahead(s, tile, T, M);
+    if constexpr (!kScaled) {
+      const int units = (s.end - s.first.begin + Source::kColumns - 1) / Source::kColumns;
+      AddUnits<Source, T, M>(total, w, tile_bytes, x, s.steps, units, ahead, s.args.tile_bytes);
+    } else {
+      for (Columns c = s.first; c.begin < s.end; c.Next()) {
+        const int units = (c.BlockEnd() - c.begin + Source::kColumns - 1) / Source::kColumns;
+        Sums<T, M> sum;
+        ForAll<T, M>([&](int t, int p, int m) { sum[t][p][m] = V::Zero(); });
+        AddUnits<Source, T, M>(sum, w, tile_bytes, x, s.steps, units, ahead, s.args.tile_bytes);
+        w += units * kUnitBytes;
+        x += units * Source::Part::kSteps;
+        if (ahead != nullptr) ahead += units * Source::kAheadStep;
+        Fold<T, M>(s.args, tile, c.group, sum, total);
       }
     }
+    ForAll<T, M>([&](int t, int p, int m) {
+      V::Store(y + m * y_stride + t * kTileRows + p * kPartRows, total[t][p][m]);
+    });
+  }
+
+  template <int T, int M, typename F>
+  [[gnu::always_inline]] static void ForAll(F f) {
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) {
 #pragma GCC unroll 16
-      for (int m = 0; m < M; ++m) V::Store(y + m * y_stride + t * kLanes, acc[t][m]);
+      for (int p = 0; p < V::kParts; ++p) {
+#pragma GCC unroll 16
+        for (int m = 0; m < M; ++m) f(t, p, m);
+      }
+    }
+  }
+
+  template <typename Source, int T, int M>
+  [[gnu::always_inline]] static void AddUnits(Sums<T, M>& sum, const char* w, int64_t tile_bytes,
+                                              const X* x, int x_stride, int units,
+                                              const char* ahead, int64_t ahead_stride) {
+    using Part = typename Source::Part;
+    for (int u = 0; u < units; ++u, w += kUnitBytes, x += Part::kSteps) {
+      if (ahead != nullptr) {
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t)
+          __builtin_prefetch(ahead + u * Source::kAheadStep + t * ahead_stride);
+      }
+      if constexpr (M == 1) {
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 16
+          for (int p = 0; p < V::kParts; ++p) {
+            const Part part(w + t * tile_bytes + p * kPartBytes);
+            ForSteps<Part>([&]<int step>() {
+              sum[t][p][0] =
+                  V::Add(sum[t][p][0], part.template Step<step>(), V::Broadcast(x + step));
+            });
+          }
+        }
+      } else {
+        ForSteps<Part>([&]<int step>() {
+          typename V::Weight weight[T][V::kParts];
+#pragma GCC unroll 16
+          for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 16
+            for (int p = 0; p < V::kParts; ++p)
+              weight[t][p] = Part(w + t * tile_bytes + p * kPartBytes).template Step<step>();
+          }
+#pragma GCC unroll 16
+          for (int m = 0; m < M; ++m) {
+            const auto value = V::Broadcast(x + m * x_stride + step);
+#pragma GCC unroll 16
+            for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 16
+              for (int p = 0; p < V::kParts; ++p)
+                sum[t][p][m] = V::Add(sum[t][p][m], weight[t][p], value);
+            }
+          }
+        });
+      }
+    }
+  }
+
+  // total = scale * sum + total
+  template <int T, int M>
+  [[gnu::always_inline]] static void Fold(const ProductArgs& args, int tile, int group,
+                                          const Sums<T, M>& sum, Sums<T, M>& total) {
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) {
+      const uint8_t* scales = args.scales + (tile + t) * args.tile_bytes;
+#pragma GCC unroll 16
+      for (int p = 0; p < V::kParts; ++p) {
+        const Acc scale = V::Scale(args.scale, args.lanes, scales, group, p * kPartRows);
+#pragma GCC unroll 16
+        for (int m = 0; m < M; ++m)
+          total[t][p][m] =
+              V::MultiplyAdd(scale, V::template Times<Unit>(sum[t][p][m]), total[t][p][m]);
+      }
     }
   }
 };

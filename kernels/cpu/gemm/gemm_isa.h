@@ -9,37 +9,19 @@
 
 namespace kt {
 
-namespace scalar {
-void MultiplyBf16(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept;
-void MultiplyF32(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept;
-void DecodeFp8E4m3(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
-void DecodeInt8(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
-void DecodeInt4(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
-void DecodeFp4E2m1(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
-}  // namespace scalar
-
-namespace avx2 {
-void MultiplyBf16(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept;
-void MultiplyF32(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept;
-void DecodeFp8E4m3(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
-void DecodeInt8(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
-void DecodeInt4(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
-void DecodeFp4E2m1(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
-}  // namespace avx2
-
-namespace avx512f {
-void MultiplyBf16(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept;
-void MultiplyF32(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept;
-void DecodeFp8E4m3(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
-void DecodeInt8(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
-void DecodeInt4(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
-void DecodeFp4E2m1(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
-}  // namespace avx512f
-
-namespace avx512bf16 {
-void MultiplyBf16(const MultiplyArgs& args, int tile_begin, int tile_end) noexcept;
-void DecodeFp8E4m3(const uint8_t* codes, int pairs, uint8_t* out) noexcept;
-}  // namespace avx512bf16
+#define KT_GEMM_ROW(isa)                                                               \
+  namespace isa {                                                                      \
+  void ProductBf16(const ProductArgs& args, int tile_begin, int tile_end) noexcept;    \
+  void ProductFp8E4m3(const ProductArgs& args, int tile_begin, int tile_end) noexcept; \
+  void ProductInt8(const ProductArgs& args, int tile_begin, int tile_end) noexcept;    \
+  void ProductInt4(const ProductArgs& args, int tile_begin, int tile_end) noexcept;    \
+  void ProductFp4E2m1(const ProductArgs& args, int tile_begin, int tile_end) noexcept; \
+  }
+KT_GEMM_ROW(scalar)
+KT_GEMM_ROW(avx2)
+KT_GEMM_ROW(avx512f)
+KT_GEMM_ROW(avx512bf16)  // bf16 x only
+#undef KT_GEMM_ROW
 
 }  // namespace kt
 

@@ -15,7 +15,9 @@ namespace {
 // A row's part of a unit is 4 bytes; this many bytes of a row are packed at a time.
 constexpr int kUnitRowBytes = 4, kChunkBytes = 64, kChunkUnits = kChunkBytes / kUnitRowBytes;
 
-bool IsNibbles(PackedCode code) { return code == PackedCode::kInt4 || code == PackedCode::kFp4E2m1; }
+bool IsNibbles(PackedCode code) {
+  return code == PackedCode::kInt4 || code == PackedCode::kFp4E2m1;
+}
 
 // The last step from rows to units: how four rows' parts are ordered among themselves.
 struct InRows {
@@ -50,8 +52,7 @@ void PackFourUnits(const uint8_t* rows, int64_t row_stride, uint8_t* out) {
   const __m128i low01 = _mm_unpacklo_epi32(a[0], a[1]), low23 = _mm_unpacklo_epi32(a[2], a[3]);
   const __m128i high01 = _mm_unpackhi_epi32(a[0], a[1]), high23 = _mm_unpackhi_epi32(a[2], a[3]);
   const __m128i units[4] = {_mm_unpacklo_epi64(low01, low23), _mm_unpackhi_epi64(low01, low23),
-                            _mm_unpacklo_epi64(high01, high23),
-                            _mm_unpackhi_epi64(high01, high23)};
+                            _mm_unpacklo_epi64(high01, high23), _mm_unpackhi_epi64(high01, high23)};
   for (int i = 0; i < 4; ++i)
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i * kUnitBytes), Form::Order(units[i]));
 }
@@ -112,8 +113,7 @@ class TileRows {
         std::memcpy(out, rows + r * view_.code_row_stride, bytes);
         // The high nibble of the last byte is not ours.
         if (EndsInside(at + bytes))
-          out[bytes - 1] =
-              static_cast<uint8_t>((out[bytes - 1] & 0x0f) | (ZeroCode(code_) & 0xf0));
+          out[bytes - 1] = static_cast<uint8_t>((out[bytes - 1] & 0x0f) | (ZeroCode(code_) & 0xf0));
       } else {
         MakeCodes(first_row_ + r, at, bytes, out);
       }
@@ -122,9 +122,7 @@ class TileRows {
   }
 
  private:
-  bool EndsInside(int64_t end) const {
-    return bits_ == 4 && view_.k % 2 != 0 && end == row_bytes_;
-  }
+  bool EndsInside(int64_t end) const { return bits_ == 4 && view_.k % 2 != 0 && end == row_bytes_; }
 
   void MakeCodes(int row, int64_t at, int bytes, uint8_t* out) const {
     const int code_bytes = bits_ / 8;  // 4-bit codes are always copied
@@ -163,6 +161,16 @@ void PackPlane(const TileRows& rows, PackedCode code, uint8_t* out) {
     if (left < kChunkUnits) std::memcpy(out, units, left * kUnitBytes);
     out += kChunkUnits * kUnitBytes;
   }
+}
+
+bool HasFp8Nan(const uint8_t* units, size_t bytes) {
+  const __m128i magnitude = _mm_set1_epi8(0x7f);
+  __m128i nan = _mm_setzero_si128();
+  for (size_t i = 0; i < bytes; i += 16) {
+    const __m128i codes = _mm_load_si128(reinterpret_cast<const __m128i*>(units + i));
+    nan = _mm_or_si128(nan, _mm_cmpeq_epi8(_mm_and_si128(codes, magnitude), magnitude));
+  }
+  return _mm_movemask_epi8(nan) != 0;
 }
 
 template <typename T>
@@ -208,8 +216,9 @@ void PackTile(const MatrixView& view, const PackedFormat& format, int first_row,
 
 }  // namespace
 
-void Pack(const MatrixView& view, const PackedFormat& format, int tile_begin, int tile_end,
+bool Pack(const MatrixView& view, const PackedFormat& format, int tile_begin, int tile_end,
           uint8_t* packed) noexcept {
+  bool numbers = true;
   const size_t tile_bytes = PackedTileBytes(view.k, format);
   std::optional<QuantizedTile> quantized;
   if (format.int8_x) quantized.emplace(format.code, view.k);
@@ -218,10 +227,14 @@ void Pack(const MatrixView& view, const PackedFormat& format, int tile_begin, in
     uint8_t* out = packed + tile * tile_bytes;
     if (quantized) {
       PackTile(quantized->Of(view, first_row, count), format, 0, count, out);
+      numbers = numbers && quantized->finite();
     } else {
       PackTile(view, format, first_row, count, out);
+      numbers = numbers && (format.code != PackedCode::kFp8E4m3 ||
+                            !HasFp8Nan(out, PackedCodeBytes(view.k, format.code)));
     }
   }
+  return numbers;
 }
 
 }  // namespace kt

@@ -131,8 +131,8 @@ int PackedGroups(int k, const PackedFormat& f) {
 }
 
 size_t PackedTileBytes(int k, const PackedFormat& f) {
-  const size_t bytes = PackedCodeBytes(k, f.code) +
-                       size_t(PackedGroups(k, f)) * f.lanes * ScaleBytes(f.scale);
+  const size_t bytes =
+      PackedCodeBytes(k, f.code) + size_t(PackedGroups(k, f)) * f.lanes * ScaleBytes(f.scale);
   return (bytes + kTileAlignment - 1) / kTileAlignment * kTileAlignment;
 }
 

@@ -10,26 +10,11 @@
 
 #include "common/base/bf16.h"
 #include "common/base/weight_matrix.h"
+#include "kernels/cpu/gemm/packed_code.h"
 
 namespace kt {
 
-inline constexpr int kTileRows = 16;
-
 inline int Tiles(int n) { return (n + kTileRows - 1) / kTileRows; }
-
-// A tile's codes are units of 64 bytes, one behind the other along k; a unit holds some columns of
-// all 16 rows in the order in which products use them:
-enum class PackedCode : uint8_t {
-  kBf16,     // 2 columns: [16 rows][2] bf16
-  kBf16x2,   // two planes of kBf16 units: value = first + second
-  kFp8E4m3,  // 4 columns: [4][2 pairs of columns][4 rows][2] bytes
-  kInt8,     // 4 columns: [16 rows][4] bytes, offset binary
-  kInt4,     // 8 columns: [16 rows][8] nibbles from the lowest up, columns 0 2 4 6 1 3 5 7, offset
-             // binary
-  kFp4E2m1,  // 8 columns: as kInt4, E2M1
-};
-inline constexpr int kPackedCodes = 6;
-inline constexpr int kUnitBytes = 64;
 
 // Behind its codes a tile has its scales [PackedGroups()][lanes]. Column c belongs to group
 // (origin + c) / group; groups begin where units do.
@@ -39,8 +24,8 @@ struct PackedFormat {
   int lanes = 0;                       // scales per group: 0 none, 1 for all rows of a tile, 16
   int group = 0;                       // columns per scale; 0 without scales
   int origin = 0;                      // columns of the first group that lie before column 0
-  // Products take x rounded to int8 with a scale per row (kernels/cpu/int8_gemm). kInt8 or kInt4
-  // with one F32 scale per row of the matrix.
+  // Products take x rounded to int8 with a scale per row (kernels/cpu/int8_gemm). For kInt8 and
+  // kInt4 with one F32 scale per row of the matrix.
   bool int8_x = false;
 
   bool operator==(const PackedFormat&) const = default;
@@ -85,10 +70,10 @@ size_t PackedBytes(int n, int k, const PackedFormat& format);
 
 // Packs tiles [tile_begin, tile_end) of the view to their places in the matrix that starts at
 // `packed`. Thread-safe on disjoint ranges. Fast where rows are contiguous and codes keep their
-// form. `format` is PackedFormatOf(view, ...) or
-// Int8XFormat(..., view.k).
-void Pack(const MatrixView& view, const PackedFormat& format, int tile_begin, int tile_end,
-          uint8_t* packed) noexcept;
+// form. `format` is PackedFormatOf(view, ...) or Int8XFormat(..., view.k). False: a code of kFp8E4m3
+// is NaN, which products do not know; or, with int8_x, a value is not finite.
+[[nodiscard]] bool Pack(const MatrixView& view, const PackedFormat& format, int tile_begin,
+                        int tile_end, uint8_t* packed) noexcept;
 
 // Reads row `row` (of k elements) back: number(code) * scale in fp32, rounded where bf16 is asked.
 void UnpackRow(const PackedMatrix& matrix, int row, float* out) noexcept;

@@ -52,10 +52,10 @@ TEST_P(PackedMatrixTest, TileRangesPackSeparately) {
   PackedCopy whole(random.view(), true);
   const PackedFormat& format = whole.matrix.format;
   std::vector<uint8_t> parts(whole.bytes.size() + 1, 0xff);
-  Pack(random.view(), format, 3, 5, parts.data());
+  EXPECT_TRUE(Pack(random.view(), format, 3, 5, parts.data()));
   const size_t begin = 3 * PackedTileBytes(133, format);
   EXPECT_EQ(std::count(parts.begin(), parts.begin() + begin, 0xff), int64_t(begin));
-  Pack(random.view(), format, 0, 3, parts.data());
+  EXPECT_TRUE(Pack(random.view(), format, 0, 3, parts.data()));
   EXPECT_EQ(parts.back(), 0xff);
   parts.pop_back();
   EXPECT_EQ(parts, whole.bytes);
@@ -92,48 +92,70 @@ TEST(PackedBf16Test, LayoutIsTilesOfSixteenRowsAndPairsWithZeroPadding) {
   }
 }
 
-// A matrix of codes 0, 1, 2, ... of `bits` bits, 18 x 5, with a scale per row and two columns.
+// A matrix of codes 1, 8, 15, ... 18 x 21, with a scale per row and eight columns.
 struct Counting {
   explicit Counting(WeightCode code) {
-    const int bits = CodeBits(code), row_bytes = bits == 8 ? 5 : 3;
+    const int bits = CodeBits(code), row_bytes = bits == 8 ? 21 : 11;
     for (int i = 0; i < 18 * row_bytes; ++i) codes.push_back(static_cast<uint8_t>(i * 7 + 1));
+    if (code == WeightCode::kFp8E4m3) {
+      for (uint8_t& c : codes) c = (c & 0x7f) == 0x7f ? 0 : c;
+    }
     for (int i = 0; i < 18 * 3; ++i) scales.push_back(static_cast<uint8_t>(100 + i));
-    view = {.n = 18, .k = 5, .code = code, .scale = ScaleType::kE8m0, .block_columns = 2};
+    view = {.n = 18, .k = 21, .code = code, .scale = ScaleType::kE8m0, .block_columns = 8};
     view.codes = codes.data();
     view.code_row_stride = row_bytes;
     view.scales = scales.data();
     view.scale_row_stride = 3;
     view.scale_column_stride = 1;
   }
+  uint8_t Code(int r, int c) const {
+    return CodeBits(view.code) == 8 ? codes[r * 21 + c] : codes[r * 11 + c / 2] >> (c % 2 * 4) & 15;
+  }
   std::vector<uint8_t> codes, scales;
   MatrixView view;
 };
+
+// Where docs/formats/packed_expert.md says a code lies in a tile: byte and shift.
+std::pair<int, int> Place(WeightCode code, int row, int c) {
+  if (code == WeightCode::kFp8E4m3)
+    return {c / 4 * 64 + row / 4 * 16 + c % 4 / 2 * 8 + row % 4 * 2 + c % 2, 0};
+  if (code == WeightCode::kInt8) return {c / 4 * 64 + row * 4 + c % 4, 0};
+  constexpr int kNibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+  return {c / 8 * 64 + row * 4 + kNibble[c % 8] / 2, kNibble[c % 8] % 2 * 4};
+}
 
 TEST(PackedMatrixLayoutTest, CodesThenScalesOfEachTileWithCodesOfZeroAsPadding) {
   for (auto [code, zero] : {std::pair{WeightCode::kInt8, 0x80}, std::pair{WeightCode::kFp8E4m3, 0},
                             std::pair{WeightCode::kInt4, 8}, std::pair{WeightCode::kFp4E2m1, 0}}) {
     Counting counting(code);
     PackedCopy packed(counting.view, true);
+    EXPECT_TRUE(packed.numbers);
     EXPECT_EQ(packed.matrix.format.lanes, 16);
-    const int pair_bytes = CodeBits(code) == 8 ? 32 : 16;
-    const size_t tile_bytes = (3 * pair_bytes + 3 * 16 + 63) / 64 * 64;
+    const int units = CodeBits(code) == 8 ? 6 : 3, mask = CodeBits(code) == 8 ? 255 : 15;
+    const size_t tile_bytes = (units * 64 + 3 * 16 + 63) / 64 * 64;
     ASSERT_EQ(packed.bytes.size(), 2 * tile_bytes);
     for (int r = 0; r < 32; ++r) {
       const uint8_t* tile = packed.bytes.data() + r / 16 * tile_bytes;
-      const int lane = r % 16;
-      for (int c = 0; c < 6; ++c) {
-        const bool exists = r < 18 && c < 5;
-        if (CodeBits(code) == 8) {
-          ASSERT_EQ(tile[c / 2 * 32 + lane * 2 + c % 2], exists ? counting.codes[r * 5 + c] : zero);
-        } else {
-          const int nibble = tile[c / 2 * 16 + lane] >> (c % 2 * 4) & 15;
-          ASSERT_EQ(nibble, exists ? counting.codes[r * 3 + c / 2] >> (c % 2 * 4) & 15 : zero);
-        }
+      for (int c = 0; c < 24; ++c) {
+        const auto [byte, shift] = Place(code, r % 16, c);
+        ASSERT_EQ(tile[byte] >> shift & mask, r < 18 && c < 21 ? counting.Code(r, c) : zero)
+            << r << " " << c;
       }
       for (int g = 0; g < 3; ++g) {
-        ASSERT_EQ(tile[3 * pair_bytes + g * 16 + lane], r < 18 ? counting.scales[r * 3 + g] : 0);
+        ASSERT_EQ(tile[units * 64 + g * 16 + r % 16], r < 18 ? counting.scales[r * 3 + g] : 0);
       }
     }
+  }
+}
+
+TEST(PackedMatrixLayoutTest, NanCodesOfFp8AreReported) {
+  for (uint8_t nan : {0x7f, 0xff}) {
+    Counting counting(WeightCode::kFp8E4m3);
+    counting.codes[17 * 21 + 20] = nan;
+    EXPECT_FALSE(PackedCopy(counting.view, true).numbers);
+    Counting integers(WeightCode::kInt8);
+    integers.codes[17 * 21 + 20] = nan;
+    EXPECT_TRUE(PackedCopy(integers.view, true).numbers);
   }
 }
 
@@ -146,7 +168,7 @@ TEST(PackedFormatTest, TilesWithinOneBlockRowHaveOneScale) {
   EXPECT_EQ(PackedFormatOf(v.Rows(24, 200), true).lanes, 16);
   EXPECT_EQ(PackedFormatOf(v.Rows(24, 100), true).lanes, 1) << "all of it in one block";
   EXPECT_EQ(PackedFormatOf(v.Columns(160, 300), true).origin, 32);
-  EXPECT_EQ(PackedBytes(256, 300, block), 16u * (150 * 32 + 64));
+  EXPECT_EQ(PackedBytes(256, 300, block), 16u * (75 * 64 + 64));
 }
 
 TEST(PackedFormatTest, WhatTilesCannotHoldIsMultipliedOut) {
@@ -158,6 +180,8 @@ TEST(PackedFormatTest, WhatTilesCannotHoldIsMultipliedOut) {
   odd.block_columns = 31;
   EXPECT_EQ(PackedFormatOf(odd, false).code, PackedCode::kBf16);
   EXPECT_EQ(PackedFormatOf(odd, true), PackedFormat{PackedCode::kBf16x2});
+  odd.block_columns = 12;
+  EXPECT_EQ(PackedFormatOf(odd, true).code, PackedCode::kBf16x2) << "groups begin inside units";
   odd = v;
   odd.first_column = 1;
   EXPECT_EQ(PackedFormatOf(odd, true).code, PackedCode::kBf16x2);

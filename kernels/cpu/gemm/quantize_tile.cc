@@ -3,6 +3,8 @@
 
 #include <emmintrin.h>  // SSE2: part of every x86-64
 
+#include <cmath>
+
 #include "kernels/cpu/gemm/quantize_row.h"
 #include "kernels/cpu/gemm/read_row.h"
 
@@ -46,10 +48,12 @@ QuantizedTile::QuantizedTile(PackedCode code, int k)
 
 MatrixView QuantizedTile::Of(const MatrixView& view, int first_row, int count) {
   const bool is_int8 = code_ == PackedCode::kInt8;
+  finite_ = true;
   for (int r = 0; r < count; ++r) {
     ReadRow(view, first_row + r, values_.data());
     const float scale =
         QuantizeRow(values_.data(), view.k, is_int8 ? kInt8Levels : kInt4Levels, row_.data());
+    finite_ = finite_ && std::isfinite(scale);
     scales_[r] = is_int8 ? scale : kInt4Step * scale;
     uint8_t* codes = codes_.data() + r * row_bytes_;
     for (int64_t c = 0; c < view.k; c += kChunk) {

@@ -15,6 +15,8 @@ class QuantizedTile {
 
   // Rows [first_row, first_row + count) of `view`, count <= kTileRows; valid until the next call.
   MatrixView Of(const MatrixView& view, int first_row, int count);
+  // False: a value of these rows was NaN or infinite.
+  bool finite() const { return finite_; }
 
  private:
   const PackedCode code_;
@@ -23,6 +25,7 @@ class QuantizedTile {
   std::vector<int8_t> row_;    // its codes
   std::vector<uint8_t> codes_;
   float scales_[kTileRows];
+  bool finite_ = true;
 };
 
 }  // namespace kt

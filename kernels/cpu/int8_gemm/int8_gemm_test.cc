@@ -24,13 +24,14 @@ struct PackedInt8 {
   PackedInt8(const MatrixView& view, PackedCode code) {
     matrix = {.n = view.n, .k = view.k, .format = Int8XFormat(code, view.k)};
     bytes.resize(PackedBytes(view.n, view.k, matrix.format) + 1, 0xff);
-    Pack(view, matrix.format, 0, Tiles(view.n), bytes.data());
+    finite = Pack(view, matrix.format, 0, Tiles(view.n), bytes.data());
     matrix.data = bytes.data();
   }
   PackedInt8(const PackedInt8&) = delete;
 
   std::vector<uint8_t> bytes;
   PackedMatrix matrix;
+  bool finite;
 };
 
 // Rows and their memory; every row a little longer than it must be.
@@ -222,6 +223,7 @@ TEST_P(Int8GemmTest, RowsThatAreNotFiniteGiveNanAndNoOthersDo) {
   w[17 * kColumns + 30] = std::numeric_limits<float>::quiet_NaN();
   std::fill(x.begin() + 4 * kColumns, x.end(), 0.0f);
   const PackedInt8 packed(PlainF32(w, kRows, kColumns), code());
+  EXPECT_FALSE(packed.finite);
   const RowsCopy rows(code(), false, x.data(), kColumns, kTokens, kColumns);
   float y[kTokens][kRows];
   Int8Gemm(kernels(), {rows.rows, kTokens, packed.matrix, y[0], kRows}, 0, 2);
@@ -252,6 +254,7 @@ TEST_P(PackInt8Test, RowsReadBackAsTheDefinitionRoundsThem) {
     RandomMatrix random(rng, spec, 37, 75);
     const PackedInt8 packed(random.view(), GetParam());
     EXPECT_EQ(packed.bytes.back(), 0xff);
+    EXPECT_TRUE(packed.finite);
     std::vector<float> row(75);
     for (int r = 0; r < 37; ++r) {
       const Rounded expected = RoundedRow(random.view(), GetParam(), r);
@@ -280,10 +283,10 @@ TEST_P(PackInt8Test, TileRangesPackSeparately) {
   const PackedInt8 whole(random.view(), GetParam());
   const PackedFormat& format = whole.matrix.format;
   std::vector<uint8_t> parts(whole.bytes.size(), 0xff);
-  Pack(random.view(), format, 3, 5, parts.data());
+  EXPECT_TRUE(Pack(random.view(), format, 3, 5, parts.data()));
   EXPECT_EQ(std::count(parts.begin(), parts.begin() + 3 * PackedTileBytes(133, format), 0xff),
             static_cast<int64_t>(3 * PackedTileBytes(133, format)));
-  Pack(random.view(), format, 0, 3, parts.data());
+  EXPECT_TRUE(Pack(random.view(), format, 0, 3, parts.data()));
   EXPECT_EQ(parts, whole.bytes);
 }
 

@@ -146,13 +146,14 @@ struct PackedCopy {
     matrix.n = view.n;
     matrix.k = view.k;
     bytes.resize(PackedBytes(view.n, view.k, matrix.format), 0xff);
-    Pack(view, matrix.format, 0, Tiles(view.n), bytes.data());
+    numbers = Pack(view, matrix.format, 0, Tiles(view.n), bytes.data());
     matrix.data = bytes.data();
   }
   PackedCopy(const PackedCopy&) = delete;
 
   std::vector<uint8_t> bytes;
   PackedMatrix matrix;
+  bool numbers;  // what Pack returned
 };
 
 // What packing makes of an element of the view, and how far the product may be from it, relatively.
