@@ -25,6 +25,7 @@ struct DoctorOptions {
   bool verbose = false;
   bool json = false;
   std::string model_dir;           // checked too; empty: none
+  std::string kt_method;           // of the memory predicted; empty: the checkpoint's own
   std::string host = "127.0.0.1";  // address the server is to listen on
   int port = 30000;
   std::string root;  // put in front of /proc and /sys: another machine's files in tests

@@ -17,6 +17,9 @@ void RegisterDoctorCommand(CLI::App& app, int* exit_code) {
   command->add_flag("--json", options->json, "Print JSON");
   command->add_option("--model", options->model_dir,
                       "Model (directory or name) to check and to predict the memory of");
+  command->add_option(
+      "--kt-method", options->kt_method,
+      "With --model: predict for AMXINT8 or AMXINT4 instead of the weights as stored");
   command->add_option("--host,-H", options->host, "Address the server is to listen on")
       ->capture_default_str();
   command->add_option("--port,-p", options->port, "Port the server is to listen on")

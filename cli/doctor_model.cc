@@ -96,12 +96,15 @@ void CheckWeights(const DoctorOptions& options, const ModelConfig& config, Findi
     findings.push_back({Level::kFail, "weights", Message(model.status())});
     return;
   }
-  const auto method = KtMethodOf(*model);
+  auto method = KtMethodOf(*model);
   findings.push_back(
       {Level::kOk, "weights",
        fmt::format("{} tensors, all as the model expects; kt-method {}",
                    (*checkpoint)->tensors().size(), method.ok() ? *method : "(no experts)")});
-  const WeightSummary weights = Summarize(*model, config);
+  if (method.ok()) method = ChooseKtMethod(options.kt_method, *method);
+  if (!method.ok() && !options.kt_method.empty())
+    findings.push_back({Level::kFail, "kt-method", Message(method.status())});
+  const WeightSummary weights = Summarize(*model, config, method.value_or(""));
   ListPrecisions(weights, findings);
   CheckFit(options, config, weights, findings);
 }

@@ -89,10 +89,11 @@ std::vector<Flag> MakeTable() {
        &R::kt_method,
        "from the checkpoint",
        kWorks,
-       "Weight format of the CPU experts; refused when it contradicts the checkpoint",
+       "Weight format of the CPU experts: the checkpoint's own, or `AMXINT8` or `AMXINT4`, which "
+       "round any checkpoint's as they are loaded; refused when it contradicts the checkpoint",
        0,
        0,
-       {"BF16", "FP8", "FP8_PERCHANNEL", "RAWINT4", "MXFP4"}},
+       {"BF16", "FP8", "FP8_PERCHANNEL", "RAWINT4", "MXFP4", "AMXINT8", "AMXINT4"}},
       {kExperts, "--kt-cpuinfer,--cpu-threads", "N", &R::cpuinfer,
        "90 % of the usable physical cores, rounded", kWorks,
        "Threads of all expert workers together; cores are counted inside the affinity mask and "

@@ -57,9 +57,9 @@ bool ConfigureRun(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* co
   absl::StatusOr<std::string> method =
       CheckWeights(config->model().path(), *model, config->model().weight_path());
   if (!method.ok()) return fail(kExitBadModel, method.status());
-  if (absl::Status s = CheckKtMethod(options->kt_method, *method); !s.ok())
-    return fail(kExitUsage, s);
-  config->mutable_experts()->set_method(*method);
+  absl::StatusOr<std::string> chosen = ChooseKtMethod(options->kt_method, *method);
+  if (!chosen.ok()) return fail(kExitUsage, chosen.status());
+  config->mutable_experts()->set_method(*chosen);
   for (const std::string& note : options->notes) spdlog::info("{}", note);
   for (const std::string& note : EnvironmentNotes()) spdlog::info("{}", note);
   for (const std::string& warning : StartWarnings(*config)) spdlog::warn("{}", warning);

@@ -14,6 +14,7 @@
 #include "cli/selftest/managed_server.h"
 #include "common/base/exit_code.h"
 #include "common/base/status.h"
+#include "common/weights/weight_summary.h"
 
 namespace kt::cli {
 namespace {
@@ -61,7 +62,8 @@ int Report(const std::vector<CheckRow>& rows, const SelftestOptions& o) {
 }
 
 // The device's and the expert workers' kernels against the scalar reference, layer by layer.
-int CheckWithoutGolden(proto::RuntimeConfig config, const SelftestOptions& o) {
+int CheckWithoutGolden(proto::RuntimeConfig config, const std::string& why,
+                       const SelftestOptions& o) {
   int exit_code = kExitFailure;
   config.set_selftest(false);  // all layers are checked below
   auto server = ManagedServer::Start(std::move(config), o.show_log, &exit_code);
@@ -69,6 +71,7 @@ int CheckWithoutGolden(proto::RuntimeConfig config, const SelftestOptions& o) {
   TraceClient client((*server)->coordinator_address());
   auto rows = RunSelfChecks(client);
   if (!rows.ok()) return Fail(kExitFailure, Message(rows.status()));
+  if (!why.empty()) rows->push_back({"golden results", 0, 0, true, why});
   return Report(*rows, o);
 }
 
@@ -80,7 +83,14 @@ int SelftestMain(RunFlags& flags, const SelftestOptions& o) {
   const std::string golden_dir = o.golden_dir.empty() ? options.model : o.golden_dir;
   const bool has_golden =
       !o.golden_dir.empty() || std::filesystem::exists(golden_dir + "/golden.json");
-  if (!has_golden) return CheckWithoutGolden(std::move(config), o);
+  if (!has_golden) return CheckWithoutGolden(std::move(config), "", o);
+  if (RoundedBits(config.experts().method()) != 0) {
+    const std::string why =
+        fmt::format("not compared: kt-method {} rounds the experts' weights and activations",
+                    config.experts().method());
+    if (!o.golden_dir.empty()) return Fail(kExitUsage, "--golden: " + why);
+    return CheckWithoutGolden(std::move(config), why, o);
+  }
   auto golden = Golden::Load(golden_dir);
   if (!golden.ok()) return Fail(kExitUsage, "--golden: " + Message(golden.status()));
   int exit_code = kExitFailure;
@@ -112,7 +122,7 @@ void RegisterSelftestCommand(CLI::App& app, int* exit_code) {
   command
       ->add_option("--golden", options->golden_dir,
                    "directory with golden.json and golden.safetensors; default: the model's; where "
-                   "there are none "
+                   "there are none, and with a kt-method that rounds (AMXINT8, AMXINT4), "
                    "every worker compares its kernels with the scalar reference on every layer")
       ->group("Selftest");
   command->add_flag("--json", options->json, "print JSON")->group("Selftest");

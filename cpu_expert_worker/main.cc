@@ -66,14 +66,14 @@ class CpuExpertWorker final : public Worker {
     pool_ = std::make_unique<topology::ThreadPool>(topology_, "kt-expert", threads_.pins);
     if (!pool_->warning().empty()) spdlog::warn("{}", pool_->warning());
     const bool bf16 = config.device().activation_dtype() == "bf16";
-    size_t bytes = ExpertBank::Bytes(model_, stored, sets, slice, !bf16);
+    const ExpertForm form = ExpertFormOf(config.experts().method(), !bf16);
+    size_t bytes = ExpertBank::Bytes(model_, stored, sets, slice, form);
     if (bytes > 0) KT_RETURN_IF_ERROR(MakeArena(bytes));
-    KT_ASSIGN_OR_RETURN(
-        bank_, ExpertBank::Load(model_, stored, *checkpoint, sets, slice, !bf16,
-                                arena_.segment.data(), *pool_,
-                                [&](uint64_t done) { progress(done, bytes); }));
+    KT_ASSIGN_OR_RETURN(bank_, ExpertBank::Load(model_, stored, *checkpoint, sets, slice, form,
+                                                arena_.segment.data(), *pool_,
+                                                [&](uint64_t done) { progress(done, bytes); }));
     sets_ = std::move(sets);
-    summary_ = Summarize(stored, model_);
+    summary_ = Summarize(stored, model_, config.experts().method());
     rows_ = slice.end - slice.begin;
     if (config.selftest()) KT_RETURN_IF_ERROR(CheckRows(SelfCheck(false)));
     int tokens_max = StepTokensMax(config.scheduler());
@@ -107,7 +107,7 @@ class CpuExpertWorker final : public Worker {
       proto::LayerWeights* layer = facts.add_layers();
       layer->set_layer(static_cast<int>(l));
       SetExpertFacts(summary_, l, sets_[l].size(),
-                     ExpertBank::LayerBytes(stored, sets_, l, slice, !bf16), layer);
+                     ExpertBank::LayerBytes(stored, sets_, l, slice, form), layer);
     }
     return facts;
   }
@@ -142,6 +142,7 @@ class CpuExpertWorker final : public Worker {
                          .intermediate = rows_,
                          .isa = context_.isa,
                          .bf16 = context_.config.device().activation_dtype() == "bf16",
+                         .rounded = RoundedBits(context_.config.experts().method()) != 0,
                          .all_layers = all_layers,
                          .precision = precision},
                         *pool_);

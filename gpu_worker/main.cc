@@ -59,7 +59,7 @@ class GpuWorker final : public Worker {
                                       .plain_latent = !config.device().deterministic()};
     uint64_t dense_bytes = DenseWeights::Bytes(model_, stored, dense);
     IntermediateSlice whole{0, model_.moes.empty() ? 0 : model_.moes[0].intermediate};
-    uint64_t resident_bytes = ExpertBank::Bytes(model_, stored, resident_sets_, whole, exact);
+    uint64_t resident_bytes = ExpertBank::Bytes(model_, stored, resident_sets_, whole, {exact});
     uint64_t total = dense_bytes + resident_bytes;
     if (total > device_->capacity_bytes()) {
       return ResourceExhausted(
@@ -77,7 +77,7 @@ class GpuWorker final : public Worker {
           device_->Allocate(resident_bytes, "resident experts (--kt-num-gpu-experts)"));
     }
     KT_ASSIGN_OR_RETURN(
-        resident_, ExpertBank::Load(model_, stored, *checkpoint, resident_sets_, whole, exact,
+        resident_, ExpertBank::Load(model_, stored, *checkpoint, resident_sets_, whole, {exact},
                                     resident_memory_.As<uint8_t>(), *pool_,
                                     [&](uint64_t done) { progress(dense_bytes + done, total); }));
     summary_ = Summarize(stored, model_);
@@ -111,7 +111,7 @@ class GpuWorker final : public Worker {
       SetPart(summary_.layers[l].attention, layer->mutable_attention());
       SetPart(summary_.layers[l].ffn, layer->mutable_ffn());
       SetExpertFacts(summary_, l, resident_sets_[l].size(),
-                     ExpertBank::LayerBytes(stored, resident_sets_, l, whole, exact), layer);
+                     ExpertBank::LayerBytes(stored, resident_sets_, l, whole, {exact}), layer);
     }
     return facts;
   }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "common/base/status.h"
+#include "common/weights/weight_summary.h"
 #include "kernels/cpu/gemm/packed_matrix.h"
 #include "worker/pack_stored.h"
 
@@ -22,13 +23,16 @@ struct ExpertLayout {
 
 size_t Align(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-ExpertLayout LayoutOf(const StoredExpert& e, IntermediateSlice slice, bool exact) {
+ExpertLayout LayoutOf(const StoredExpert& e, IntermediateSlice slice, const ExpertForm& form) {
   ExpertLayout l;
   l.gate_view = e.ffn.gate.view.Rows(slice.begin, slice.end);
   l.up_view = e.ffn.up.view.Rows(slice.begin, slice.end);
   l.down_view = e.ffn.down.view.Columns(slice.begin, slice.end);
   auto packed = [&](const MatrixView& view) {
-    return PackedMatrix{.n = view.n, .k = view.k, .format = PackedFormatOf(view, exact)};
+    return PackedMatrix{.n = view.n,
+                        .k = view.k,
+                        .format = form.int8_x ? Int8XFormat(*form.int8_x, view.k)
+                                              : PackedFormatOf(view, form.exact)};
   };
   auto bytes = [](const PackedMatrix& m) { return Align(PackedBytes(m.n, m.k, m.format)); };
   l.gate = packed(l.gate_view);
@@ -80,6 +84,13 @@ ExpertWeights PackExpert(const StoredExpert& e, const ExpertLayout& l, Intermedi
 
 }  // namespace
 
+ExpertForm ExpertFormOf(std::string_view kt_method, bool exact) {
+  const int bits = RoundedBits(kt_method);
+  ExpertForm form{.exact = exact};
+  if (bits != 0) form.int8_x = bits == 8 ? PackedCode::kInt8 : PackedCode::kInt4;
+  return form;
+}
+
 absl::StatusOr<IntermediateSlice> SliceOfWorker(int intermediate, int index, int count) {
   int tiles = (intermediate + kTileRows - 1) / kTileRows;
   if (count > tiles) {
@@ -93,25 +104,34 @@ absl::StatusOr<IntermediateSlice> SliceOfWorker(int intermediate, int index, int
 }
 
 size_t ExpertBank::Bytes(const ModelConfig& config, const StoredModel& stored,
-                         const ExpertSets& sets, IntermediateSlice slice, bool exact) {
+                         const ExpertSets& sets, IntermediateSlice slice, const ExpertForm& form) {
   size_t bytes = 0;
-  for (size_t l = 0; l < sets.size(); ++l) bytes += LayerBytes(stored, sets, l, slice, exact);
+  for (size_t l = 0; l < sets.size(); ++l) bytes += LayerBytes(stored, sets, l, slice, form);
   return bytes;
 }
 
 size_t ExpertBank::LayerBytes(const StoredModel& stored, const ExpertSets& sets, size_t layer,
-                              IntermediateSlice slice, bool exact) {
+                              IntermediateSlice slice, const ExpertForm& form) {
   size_t bytes = 0;
   for (int e : sets[layer])
-    bytes += LayoutOf(stored.layers[layer].experts[static_cast<size_t>(e)], slice, exact).bytes;
+    bytes += LayoutOf(stored.layers[layer].experts[static_cast<size_t>(e)], slice, form).bytes;
   return bytes;
 }
 
 absl::StatusOr<ExpertBank> ExpertBank::Load(const ModelConfig& config, const StoredModel& stored,
                                             const Checkpoint& checkpoint, const ExpertSets& sets,
-                                            IntermediateSlice slice, bool exact, uint8_t* memory,
-                                            Parallel& parallel,
+                                            IntermediateSlice slice, const ExpertForm& form,
+                                            uint8_t* memory, Parallel& parallel,
                                             const std::function<void(uint64_t)>& progress) {
+  for (const MoeConfig& moe : config.moes) {
+    const int longest = std::max(moe.width, slice.end - slice.begin);
+    if (form.int8_x && longest > kInt8XColumnsMax) {
+      return InvalidArgument(
+          "kt-method AMXINT8 or AMXINT4: expert weights have rows of {} values, at most {} can be "
+          "summed up in 32 bits; leave kt-method out",
+          longest, kInt8XColumnsMax);
+    }
+  }
   ExpertBank bank;
   bank.experts_.resize(config.layers.size());
   uint64_t packed = 0;
@@ -122,11 +142,11 @@ absl::StatusOr<ExpertBank> ExpertBank::Load(const ModelConfig& config, const Sto
     layer.resize(experts.size());
     std::vector<size_t> at{0};
     for (int e : sets[l])
-      at.push_back(at.back() + LayoutOf(experts[static_cast<size_t>(e)], slice, exact).bytes);
+      at.push_back(at.back() + LayoutOf(experts[static_cast<size_t>(e)], slice, form).bytes);
     parallel.Run(static_cast<int>(sets[l].size()), [&](int i, int) {
       auto e = static_cast<size_t>(sets[l][static_cast<size_t>(i)]);
       const StoredExpert& expert = experts[e];
-      layer[e] = PackExpert(expert, LayoutOf(expert, slice, exact), slice,
+      layer[e] = PackExpert(expert, LayoutOf(expert, slice, form), slice,
                             memory + at[static_cast<size_t>(i)], nan);
       for (const StoredMatrix* m : MatricesOf(expert)) {
         if (m->view.code_column_stride == 0)

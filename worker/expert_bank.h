@@ -2,12 +2,14 @@
 // Experts of a model packed in one piece of memory: those of an expert worker (its slice of the
 // intermediate dimension) or those resident on the device (whole). Layout: for each layer in order,
 // for each of its experts in order, gate, up, down in the format each is stored in
-// (docs/formats/packed_expert.md), then biases where the model has them.
+// or rounded to (docs/formats/packed_expert.md), then biases where the model has them.
 #ifndef KT_WORKER_EXPERT_BANK_H_
 #define KT_WORKER_EXPERT_BANK_H_
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -31,21 +33,30 @@ absl::StatusOr<IntermediateSlice> SliceOfWorker(int intermediate, int index, int
 // Which experts of which layers; dense layers have empty lists.
 using ExpertSets = std::vector<std::vector<int>>;
 
+// How experts are packed.
+struct ExpertForm {
+  bool exact = false;  // as in PackedFormatOf
+  // The code they are rounded to for products with int8 activations (Int8XFormat); without one they
+  // keep what they are stored in.
+  std::optional<PackedCode> int8_x;
+};
+// Of the CPU experts served with a kt-method.
+ExpertForm ExpertFormOf(std::string_view kt_method, bool exact);
+
 // Immutable after Load; owns no weights.
 class ExpertBank {
  public:
-  // `exact` as in PackedFormatOf.
   static size_t Bytes(const ModelConfig& config, const StoredModel& stored, const ExpertSets& sets,
-                      IntermediateSlice slice, bool exact);
+                      IntermediateSlice slice, const ExpertForm& form);
   static size_t LayerBytes(const StoredModel& stored, const ExpertSets& sets, size_t layer,
-                           IntermediateSlice slice, bool exact);
+                           IntermediateSlice slice, const ExpertForm& form);
 
   // Packs into `memory` (Bytes long, outlives the bank). `progress` gets the bytes packed so far.
-  // DataLoss: a weight is not a number.
+  // DataLoss: a weight is not a number. InvalidArgument: rows too long to be rounded.
   static absl::StatusOr<ExpertBank> Load(const ModelConfig& config, const StoredModel& stored,
                                          const Checkpoint& checkpoint, const ExpertSets& sets,
-                                         IntermediateSlice slice, bool exact, uint8_t* memory,
-                                         Parallel& parallel,
+                                         IntermediateSlice slice, const ExpertForm& form,
+                                         uint8_t* memory, Parallel& parallel,
                                          const std::function<void(uint64_t)>& progress);
 
   // [num_experts]; entries of experts that are not held have null pointers. Null for dense layers.

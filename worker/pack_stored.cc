@@ -23,9 +23,8 @@ bool PackParallel(const MatrixView& view, const PackedFormat& format, uint8_t* p
 
 absl::Status NanCode(const TensorInfo& codes) {
   return absl::DataLossError(
-      fmt::format("{}: has an FP8 code that is not a number (0x7f or 0xff): the file is damaged, "
-                  "fetch it again",
-                  codes.name));
+      fmt::format("{}: has a weight that is not a number{}: the file is damaged, fetch it again",
+                  codes.name, codes.dtype == DType::kF8E4M3 ? " (FP8 0x7f or 0xff)" : ""));
 }
 
 }  // namespace kt

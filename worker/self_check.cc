@@ -93,7 +93,7 @@ std::vector<SelfCheckRow> CheckExperts(const ExpertCheck& c, Parallel& parallel)
     const auto want = RunOne(c, moe, Isa::kScalar, layer, x.data(), ids, parallel);
     rows.push_back({layer, "experts", precision,
                     RelativeError(got.data(), want.data(), static_cast<int64_t>(want.size())),
-                    SelfCheckBound(c.bf16)});
+                    SelfCheckBound(c.bf16 || c.rounded)});
   }
   return rows;
 }

@@ -25,7 +25,9 @@ struct SelfCheckRow {
   double bound;
 };
 
-constexpr double SelfCheckBound(bool bf16) { return bf16 ? 0.02 : 1e-4; }
+// What rounding to bf16, or to int8, may differ where values lie at a tie: a flip of one of the
+// activation's values moves a result by its last place, 2^-8 of it or 1/127 of the row's largest.
+constexpr double SelfCheckBound(bool rounds) { return rounds ? 0.02 : 1e-4; }
 
 // `count` activations in (-1, 1) that depend on `seed` alone, into x (bf16 or fp32).
 void FixedInput(uint64_t seed, int64_t count, bool bf16, void* x);
@@ -42,7 +44,8 @@ struct ExpertCheck {
   int intermediate;  // rows held of each expert
   Isa isa;
   bool bf16;
-  bool all_layers;  // false: the first layer of each format
+  bool rounded = false;  // to int8, activations too
+  bool all_layers;       // false: the first layer of each format
   std::function<std::string(int layer)> precision;
 };
 // The first expert held of each layer, two tokens.

@@ -10,9 +10,10 @@
 namespace kt {
 namespace {
 
-constexpr std::string_view kServedMethods[] = {"BF16", "FP8", "FP8_PERCHANNEL", "RAWINT4", "MXFP4"};
-constexpr std::string_view kOtherMethods[] = {"AMXINT4",   "AMXINT8",   "MOE_INT4", "MOE_INT8",
-                                              "GPTQ_INT4", "LLAMAFILE", "MXFP8"};
+constexpr std::string_view kServedMethods[] = {"BF16",  "FP8",     "FP8_PERCHANNEL", "RAWINT4",
+                                               "MXFP4", "AMXINT8", "AMXINT4"};
+constexpr std::string_view kOtherMethods[] = {"MOE_INT4", "MOE_INT8", "GPTQ_INT4", "LLAMAFILE",
+                                              "MXFP8"};
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -49,6 +50,20 @@ class Part {
   std::vector<std::string> names_;
   int64_t bytes_ = 0;
 };
+
+// All experts of a layer, rounded to `bits` with an fp32 scale per row.
+PartSummary Rounded(const StoredLayer& l, int bits, std::string_view kt_method) {
+  PartSummary part;
+  if (l.experts.empty()) return part;
+  part.precision = fmt::format("INT{} per row ({})", bits, kt_method);
+  for (const StoredExpert& e : l.experts) {
+    for (const StoredMatrix* m : {&e.ffn.gate, &e.ffn.up, &e.ffn.down})
+      part.bytes +=
+          m->view.n * (CeilDiv(int64_t{m->view.k} * bits, 8) + ScaleBytes(ScaleType::kF32));
+    part.bytes += StoredBytes(e.gate_bias) + StoredBytes(e.up_bias) + StoredBytes(e.down_bias);
+  }
+  return part;
+}
 
 void AddFfn(Part& part, const StoredFfn& ffn) { part.Add({&ffn.gate, &ffn.up, &ffn.down}); }
 
@@ -131,14 +146,19 @@ int64_t WeightSummary::expert_bytes() const {
   return sum;
 }
 
-WeightSummary Summarize(const StoredModel& model, const ModelConfig& config) {
+WeightSummary Summarize(const StoredModel& model, const ModelConfig& config,
+                        std::string_view kt_method) {
   WeightSummary summary;
   Part ends;
   ends.Add({&model.embedding});
   if (!config.tie_word_embeddings) ends.Add({&model.lm_head});
   ends.Add({&model.final_norm});
   summary.embeddings = ends.Summary();
-  for (const StoredLayer& layer : model.layers) summary.layers.push_back(SummarizeLayer(layer));
+  const int bits = RoundedBits(kt_method);
+  for (const StoredLayer& layer : model.layers) {
+    summary.layers.push_back(SummarizeLayer(layer));
+    if (bits != 0) summary.layers.back().experts = Rounded(layer, bits, kt_method);
+  }
   return summary;
 }
 
@@ -165,11 +185,15 @@ absl::StatusOr<std::string> KtMethodOf(const StoredModel& model) {
   return std::string(found);
 }
 
-absl::Status CheckKtMethod(std::string_view asked, std::string_view found) {
-  if (asked.empty()) return absl::OkStatus();
+int RoundedBits(std::string_view kt_method) {
+  return kt_method == "AMXINT8" ? 8 : kt_method == "AMXINT4" ? 4 : 0;
+}
+
+absl::StatusOr<std::string> ChooseKtMethod(std::string_view asked, std::string_view found) {
+  if (asked.empty()) return std::string(found);
   std::string method(asked);
   for (char& c : method) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  if (method == found) return absl::OkStatus();
+  if (method == found || RoundedBits(method) != 0) return method;
   if (std::find(std::begin(kOtherMethods), std::end(kOtherMethods), method) !=
       std::end(kOtherMethods)) {
     return InvalidArgument(
@@ -183,7 +207,7 @@ absl::Status CheckKtMethod(std::string_view asked, std::string_view found) {
   }
   return InvalidArgument(
       "kt-method {} contradicts the checkpoint, whose routed experts are stored as {}; leave "
-      "kt-method out or pass {}",
+      "kt-method out or pass {}, or AMXINT8 or AMXINT4, which round any checkpoint's",
       method, found, found);
 }
 

@@ -43,16 +43,24 @@ struct WeightSummary {
   int64_t expert_bytes() const;
 };
 
-WeightSummary Summarize(const StoredModel& model, const ModelConfig& config);
+// `kt_method`: experts as this method holds them ("INT8 per row (AMXINT8)"); as stored where it
+// does not round them.
+WeightSummary Summarize(const StoredModel& model, const ModelConfig& config,
+                        std::string_view kt_method = "");
 
 // The --kt-method that the routed experts are stored for: "BF16" (also for F16 and F32), "FP8",
 // "FP8_PERCHANNEL", "RAWINT4" (4 and 8 bits) or "MXFP4". Plain experts beside quantised ones follow
 // these. FailedPrecondition: no routed experts, or two methods in one checkpoint.
 absl::StatusOr<std::string> KtMethodOf(const StoredModel& model);
 
-// OK where `asked` (in any case; empty: no wish) is the method found. InvalidArgument, with what to
-// pass instead, where it is another one, is not served or is unknown.
-absl::Status CheckKtMethod(std::string_view asked, std::string_view found);
+// 8 for AMXINT8 and 4 for AMXINT4, which round the weights of any checkpoint to so many bits as
+// they are loaded; 0 for methods that keep them as they are stored.
+int RoundedBits(std::string_view kt_method);
+
+// The method to serve with: `asked` (in any case) where it rounds or is the one found; the one
+// found where nothing is asked. InvalidArgument, with what to pass instead, where it is another
+// one, is not served or is unknown.
+absl::StatusOr<std::string> ChooseKtMethod(std::string_view asked, std::string_view found);
 
 }  // namespace kt
 

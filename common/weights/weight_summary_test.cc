@@ -87,17 +87,32 @@ TEST(WeightSummaryTest, MethodsOfMixedCheckpoints) {
   EXPECT_TRUE(absl::IsFailedPrecondition(KtMethodOf(ModelOf({})).status()));
 }
 
-TEST(WeightSummaryTest, MethodsAreCheckedAgainstTheCheckpoint) {
-  EXPECT_TRUE(CheckKtMethod("", "FP8").ok());
-  EXPECT_TRUE(CheckKtMethod("FP8", "FP8").ok());
-  EXPECT_TRUE(CheckKtMethod("rawint4", "RAWINT4").ok());
-  EXPECT_THAT(Message(CheckKtMethod("fp8", "RAWINT4")),
+TEST(WeightSummaryTest, MethodsAreChosenAgainstTheCheckpoint) {
+  EXPECT_EQ(ChooseKtMethod("", "FP8").value(), "FP8");
+  EXPECT_EQ(ChooseKtMethod("FP8", "FP8").value(), "FP8");
+  EXPECT_EQ(ChooseKtMethod("rawint4", "RAWINT4").value(), "RAWINT4");
+  EXPECT_EQ(ChooseKtMethod("AMXINT8", "BF16").value(), "AMXINT8");
+  EXPECT_EQ(ChooseKtMethod("amxint4", "FP8").value(), "AMXINT4");
+  EXPECT_THAT(Message(ChooseKtMethod("fp8", "RAWINT4").status()),
               AllOf(HasSubstr("kt-method FP8 contradicts the checkpoint"),
-                    HasSubstr("leave kt-method out or pass RAWINT4")));
-  EXPECT_THAT(Message(CheckKtMethod("AMXINT4", "BF16")),
-              HasSubstr("kt-method AMXINT4 is not served; supported: BF16, FP8, FP8_PERCHANNEL, "
-                        "RAWINT4, MXFP4"));
-  EXPECT_THAT(Message(CheckKtMethod("bogus", "BF16")), HasSubstr("kt-method \"bogus\" is unknown"));
+                    HasSubstr("leave kt-method out or pass RAWINT4, or AMXINT8 or AMXINT4")));
+  EXPECT_THAT(Message(ChooseKtMethod("MOE_INT4", "BF16").status()),
+              HasSubstr("kt-method MOE_INT4 is not served; supported: BF16, FP8, FP8_PERCHANNEL, "
+                        "RAWINT4, MXFP4, AMXINT8, AMXINT4"));
+  EXPECT_THAT(Message(ChooseKtMethod("bogus", "BF16").status()),
+              HasSubstr("kt-method \"bogus\" is unknown"));
+}
+
+TEST(WeightSummaryTest, RoundedExpertsTakeTheirNewSize) {
+  Opened o(kModels + "/qwen3_moe");
+  const WeightSummary stored = Summarize(o.model, o.config);
+  const WeightSummary s = Summarize(o.model, o.config, "AMXINT4");
+  EXPECT_EQ(s.layers[1].experts.precision, "INT4 per row (AMXINT4)");
+  EXPECT_EQ(s.layers[1].experts.bytes, 16 * (2 * 32 * (64 + 4) + 128 * (16 + 4)));
+  EXPECT_EQ(s.layers[1].attention.bytes, stored.layers[1].attention.bytes);
+  EXPECT_EQ(Summarize(o.model, o.config, "AMXINT8").layers[0].experts.bytes,
+            16 * (2 * 32 * (128 + 4) + 128 * (32 + 4)));
+  EXPECT_EQ(Summarize(o.model, o.config, "BF16").bytes(), stored.bytes());
 }
 
 }  // namespace

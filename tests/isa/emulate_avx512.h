@@ -31,4 +31,8 @@
   KT_WIDEN_HALVES(cvtepu16_epi32, simde_mm256_castsi256_si128(a), \
                   simde_mm256_extracti128_si256(a, 1))
 
+// Misnamed in SIMDe 0.7.4: the alias takes the arguments of the masked form.
+#undef _mm512_madd_epi16
+#define _mm512_madd_epi16(a, b) simde_mm512_madd_epi16(a, b)
+
 #endif  // KT_TESTS_ISA_EMULATE_AVX512_H_

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace kt {
@@ -55,7 +56,9 @@ PackedMatrix TileRange(const PackedMatrix& w, int tile_begin, int tile_end) {
 
 // All of it is sized for a full pass; "rows" are (token, slot) pairs, grouped by expert.
 struct MoeFfn::Scratch {
-  uint8_t* x;             // [rows, hidden] in the type of MoeArgs::x
+  uint8_t* x;  // [rows, hidden] in the type of MoeArgs::x; or codes of x, then of the activation
+  float* x_scales;        // [rows], of codes
+  int32_t* x_sums;        // [rows], of codes
   uint8_t* activation;    // [rows, intermediate] in the same type
   float* down;            // [rows, hidden]
   float* gate_up;         // [threads][2][kRowBlock][kRunTiles * 16]
@@ -75,10 +78,21 @@ struct MoeFfn::Pass {
   int token, tokens;
   size_t element_bytes;  // of x and activation
   int rows = 0, active = 0;
+  std::optional<PackedCode> int8_x;  // x is rounded for weights of this code
+
+  Int8Rows Codes(int first_row, int k) const {
+    const Int8Rows all{reinterpret_cast<int8_t*>(scratch.x), Int8RowBytes(k), scratch.x_scales,
+                       scratch.x_sums};
+    return all.From(first_row);
+  }
 };
 
 MoeFfn::MoeFfn(MoeShape shape, Isa isa, int tokens_max_per_pass)
-    : shape_(shape), gemm_(SelectGemm(isa)), isa_(isa), tokens_max_per_pass_(tokens_max_per_pass) {}
+    : shape_(shape),
+      gemm_(SelectGemm(isa)),
+      int8_gemm_(SelectInt8Gemm(isa)),
+      isa_(isa),
+      tokens_max_per_pass_(tokens_max_per_pass) {}
 
 MoeFfn::Scratch MoeFfn::Layout(uint8_t* base, int threads) const {
   Scratch s{};
@@ -89,7 +103,10 @@ MoeFfn::Scratch MoeFfn::Layout(uint8_t* base, int threads) const {
     field = reinterpret_cast<T*>(base + s.bytes);
     s.bytes += (count * sizeof(T) + 63) / 64 * 64;
   };
-  take(s.x, rows * shape_.hidden * sizeof(float));
+  const int64_t code_bytes = Int8RowBytes(std::max(shape_.hidden, shape_.intermediate));
+  take(s.x, rows * std::max<size_t>(shape_.hidden * sizeof(float), code_bytes));
+  take(s.x_scales, rows);
+  take(s.x_sums, rows);
   take(s.activation, rows * shape_.intermediate * sizeof(float));
   take(s.down, rows * shape_.hidden);
   take(s.gate_up, size_t{2} * threads * kRowBlock * kRunTiles * kTileRows);
@@ -116,6 +133,7 @@ void MoeFfn::Run(const MoeArgs& args, uint8_t* scratch, Parallel& parallel) cons
     GroupByExpert(pass);
     Gather(pass);
     GateUp(pass);
+    QuantizeActivation(pass);
     Down(pass);
     Combine(pass);
   }
@@ -142,6 +160,10 @@ void MoeFfn::GroupByExpert(Pass& pass) const {
     s.row_of_slot[i] = held(ids[i]) ? s.first_row[ids[i]] + s.row_count[ids[i]]++ : -1;
     if (s.row_of_slot[i] >= 0) s.token_of_row[s.row_of_slot[i]] = pass.token + i / shape_.top_k;
   }
+  if (pass.active > 0) {
+    const PackedFormat& format = pass.args.experts[s.active[0]].gate.format;
+    if (format.int8_x) pass.int8_x = format.code;
+  }
   // Long tasks first evens out the end of a parallel run.
   std::sort(s.active, s.active + pass.active,
             [&](int32_t a, int32_t b) { return s.row_count[a] > s.row_count[b]; });
@@ -153,9 +175,38 @@ void MoeFfn::Gather(const Pass& pass) const {
     for (int row = begin; row < end; ++row) {
       const uint8_t* x =
           static_cast<const uint8_t*>(pass.args.x) + pass.scratch.token_of_row[row] * row_bytes;
-      std::memcpy(pass.scratch.x + row * row_bytes, x, row_bytes);
+      if (pass.int8_x) {
+        QuantizeRows(*pass.int8_x, pass.args.x_is_bf16, x, shape_.hidden, 1, shape_.hidden,
+                     pass.Codes(row, shape_.hidden));
+      } else {
+        std::memcpy(pass.scratch.x + row * row_bytes, x, row_bytes);
+      }
     }
   });
+}
+
+void MoeFfn::QuantizeActivation(const Pass& pass) const {
+  if (!pass.int8_x) return;
+  const int k = shape_.intermediate;
+  ForRanges(pass.parallel, pass.rows, k, [&](int begin, int end) {
+    QuantizeRows(*pass.int8_x, pass.args.x_is_bf16,
+                 pass.scratch.activation + size_t(begin) * k * pass.element_bytes, k, end - begin,
+                 k, pass.Codes(begin, k));
+  });
+}
+
+// Tiles of w times rows of x [rows of the pass, w.k], or of their codes.
+void MoeFfn::Multiply(const Pass& pass, const void* x, int first_row, int rows,
+                      const PackedMatrix& w, int tile_begin, int tile_end, float* y,
+                      int64_t y_stride) const {
+  if (pass.int8_x) {
+    Int8Gemm(int8_gemm_, {pass.Codes(first_row, w.k), rows, w, y, y_stride}, tile_begin, tile_end);
+  } else {
+    Gemm(gemm_, pass.args.x_is_bf16,
+         {static_cast<const uint8_t*>(x) + size_t(first_row) * w.k * pass.element_bytes, w.k, rows,
+          w, y, y_stride},
+         tile_begin, tile_end);
+  }
 }
 
 // f(task, first row, rows, thread) for tasks that together cover `tiles` tiles of every active
@@ -184,8 +235,7 @@ void MoeFfn::ForTiles(const Pass& pass, int tiles, F f) const {
 }
 
 void MoeFfn::GateUp(const Pass& pass) const {
-  const int hidden = shape_.hidden, intermediate = shape_.intermediate;
-  const bool is_bf16 = pass.args.x_is_bf16;
+  const int intermediate = shape_.intermediate;
   ForTiles(
       pass, Tiles(intermediate), [&](const TileTask& task, int first_row, int rows, int thread) {
         const ExpertWeights& expert = pass.args.experts[task.expert];
@@ -198,30 +248,25 @@ void MoeFfn::GateUp(const Pass& pass) const {
             // The run's outputs alone are stored.
             const PackedMatrix part = TileRange(*w, task.tile_begin, task.tile_end);
             columns = part.n;
-            Gemm(gemm_, is_bf16,
-                 {pass.scratch.x + size_t(row) * hidden * pass.element_bytes, hidden, block_rows,
-                  part, y, columns},
-                 0, Tiles(part.n));
+            Multiply(pass, pass.scratch.x, row, block_rows, part, 0, Tiles(part.n), y, columns);
             AddBias(part.bias, y, block_rows, columns);
           }
           uint8_t* out =
               pass.scratch.activation +
               (size_t(row) * intermediate + task.tile_begin * kTileRows) * pass.element_bytes;
-          Glu(isa_,
-              {shape_.glu, gate, up, columns, out, intermediate, block_rows, columns, is_bf16});
+          Glu(isa_, {shape_.glu, gate, up, columns, out, intermediate, block_rows, columns,
+                     pass.args.x_is_bf16});
         }
       });
 }
 
 void MoeFfn::Down(const Pass& pass) const {
-  const int hidden = shape_.hidden, intermediate = shape_.intermediate;
+  const int hidden = shape_.hidden;
   ForTiles(pass, Tiles(hidden), [&](const TileTask& task, int first_row, int rows, int) {
     const PackedMatrix& w = pass.args.experts[task.expert].down;
     float* y = pass.scratch.down + size_t(first_row) * hidden;
-    Gemm(gemm_, pass.args.x_is_bf16,
-         {pass.scratch.activation + size_t(first_row) * intermediate * pass.element_bytes,
-          intermediate, rows, w, y, hidden},
-         task.tile_begin, task.tile_end);
+    Multiply(pass, pass.scratch.activation, first_row, rows, w, task.tile_begin, task.tile_end, y,
+             hidden);
     const int column = task.tile_begin * kTileRows;
     const int columns = std::min(hidden, task.tile_end * kTileRows) - column;
     if (w.bias == nullptr) return;

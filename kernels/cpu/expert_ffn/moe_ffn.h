@@ -14,12 +14,16 @@
 #include "common/base/parallel.h"
 #include "kernels/cpu/elementwise/elementwise.h"
 #include "kernels/cpu/gemm/gemm.h"
+#include "kernels/cpu/int8_gemm/int8_gemm.h"
 
 namespace kt {
 
 // gate and up [intermediate, hidden], down [hidden, intermediate], each in a format of its own,
 // with biases where the model has them (that of down is added before the token's weight
 // multiplies). gate.data == nullptr: the expert is not held here and its slots contribute nothing.
+//
+// Either all matrices of a layer have PackedFormat::int8_x and the same code or none has: x and the
+// activation are then rounded to int8, row by row.
 struct ExpertWeights {
   PackedMatrix gate, up, down;
 };
@@ -70,13 +74,17 @@ class MoeFfn {
   void GroupByExpert(Pass& pass) const;
   void Gather(const Pass& pass) const;
   void GateUp(const Pass& pass) const;
+  void QuantizeActivation(const Pass& pass) const;
   void Down(const Pass& pass) const;
   void Combine(const Pass& pass) const;
+  void Multiply(const Pass& pass, const void* x, int first_row, int rows, const PackedMatrix& w,
+                int tile_begin, int tile_end, float* y, int64_t y_stride) const;
   template <typename F>
   void ForTiles(const Pass& pass, int tiles, F f) const;
 
   const MoeShape shape_;
   const GemmKernels& gemm_;
+  const Int8GemmKernels& int8_gemm_;
   const Isa isa_;
   const int tokens_max_per_pass_;
 };

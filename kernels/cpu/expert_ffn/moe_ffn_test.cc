@@ -9,6 +9,7 @@
 #include <iterator>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -21,12 +22,14 @@ namespace {
 
 // A random matrix of a random format, its packed form and, now and then, a bias.
 struct Matrix {
-  Matrix(std::mt19937& rng, int n, int k, bool any_format)
+  Matrix(std::mt19937& rng, int n, int k, bool any_format, std::optional<PackedCode> int8_x)
       : random(rng, kMatrixSpecs[any_format ? rng() % std::size(kMatrixSpecs) : 0], n, k),
-        packed(random.view(), rng() % 2 == 0),
+        packed(random.view(),
+               int8_x ? Int8XFormat(*int8_x, k) : PackedFormatOf(random.view(), rng() % 2 == 0)),
         w(n * k) {
     for (int r = 0; r < n; ++r) {
-      for (int c = 0; c < k; ++c)
+      if (int8_x) UnpackRow(packed.matrix, r, &w[r * k]);
+      for (int c = 0; c < k && !int8_x; ++c)
         w[r * k + c] = PackedValue(random.view(), packed.matrix.format, r, c);
     }
     error = PackedError(packed.matrix.format);
@@ -51,13 +54,15 @@ struct Expert {
 // A layer with random weights and tokens; some ids are out of range, repeated, or name experts that
 // are not held.
 struct Layer {
-  Layer(std::mt19937& rng, MoeShape shape, int tokens, bool any_format = false)
+  Layer(std::mt19937& rng, MoeShape shape, int tokens, bool any_format = false,
+        std::optional<PackedCode> int8_x = std::nullopt)
       : shape(shape), tokens(tokens) {
     const int h = shape.hidden, i = shape.intermediate;
     for (int e = 0; e < shape.num_experts; ++e) {
-      experts.push_back({std::make_unique<Matrix>(rng, i, h, any_format),
-                         std::make_unique<Matrix>(rng, i, h, any_format),
-                         std::make_unique<Matrix>(rng, h, i, any_format), e % 5 != 4});
+      const auto matrix = [&](int n, int k) {
+        return std::make_unique<Matrix>(rng, n, k, any_format, int8_x);
+      };
+      experts.push_back({matrix(i, h), matrix(i, h), matrix(h, i), e % 5 != 4});
     }
     for (const Expert& e : experts) {
       table.push_back(
@@ -221,6 +226,95 @@ TEST_P(MoeFfnTest, RelativeErrorOfBf16IsBelowHalfAPercent) {
     norm += std::pow(expected[j].value, 2);
   }
   EXPECT_LT(std::sqrt(error / norm), 0.005);
+}
+
+// A row rounded to int8 and back, by the rule.
+std::vector<double> Rounded(const std::vector<double>& row) {
+  float amax = 0;
+  for (double x : row) amax = std::max(amax, static_cast<float>(std::abs(x)));
+  const float scale = static_cast<float>(double{amax} / 127);
+  std::vector<double> out;
+  for (double x : row)
+    out.push_back(scale == 0 ? 0 : scale * std::nearbyint(static_cast<float>(x) * (1 / scale)));
+  return out;
+}
+
+// The layer in double, with weights as `weight(matrix, row, column)` gives them and x and the
+// activation as `round` leaves them.
+template <typename Weight, typename Round>
+std::vector<double> InDouble(const Layer& layer, Weight weight, Round round) {
+  const int h = layer.shape.hidden, n = layer.shape.intermediate, top_k = layer.shape.top_k;
+  const auto product = [&](const Matrix& matrix, const std::vector<double>& x, int row) {
+    double sum = matrix.bias.empty() ? 0 : matrix.bias[row];
+    for (size_t c = 0; c < x.size(); ++c) sum += x[c] * weight(matrix, row, static_cast<int>(c));
+    return sum;
+  };
+  std::vector<double> y(layer.tokens * h);
+  for (int t = 0; t < layer.tokens; ++t) {
+    const std::vector<double> x = round({&layer.x_f32[t * h], &layer.x_f32[t * h] + h});
+    for (int s = t * top_k; s < (t + 1) * top_k; ++s) {
+      const int id = layer.ids[s];
+      if (id < 0 || id >= layer.shape.num_experts || !layer.experts[id].held) continue;
+      const Expert& expert = layer.experts[id];
+      std::vector<double> activation(n);
+      for (int i = 0; i < n; ++i) {
+        const double g = product(*expert.gate, x, i);
+        activation[i] = g / (1 + std::exp(-g)) * product(*expert.up, x, i);
+      }
+      activation = round(activation);
+      for (int c = 0; c < h; ++c)
+        y[t * h + c] += layer.weights[s] * product(*expert.down, activation, c);
+    }
+  }
+  return y;
+}
+
+template <typename T>
+double RelativeRms(const std::vector<T>& got, const std::vector<double>& want) {
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    error += std::pow(double{got[i]} - want[i], 2);
+    norm += want[i] * want[i];
+  }
+  return std::sqrt(error / norm);
+}
+
+TEST_P(MoeFfnTest, RoundingToInt8ErrsAsItsDefinitionDoes) {
+  const auto original = [](const Matrix& m, int r, int c) { return m.random.view().At(r, c); };
+  const auto packed = [](const Matrix& m, int r, int c) { return m.w[r * m.packed.matrix.k + c]; };
+  for (PackedCode code : {PackedCode::kInt8, PackedCode::kInt4}) {
+    for (bool any_format : {false, true}) {
+      Layer layer(rng_, {200, 150, 8, 4}, 9, any_format, code);
+      const auto as_it_is = [](const std::vector<double>& row) { return row; };
+      const std::vector<double> exact = InDouble(layer, original, as_it_is);
+      const std::vector<double> definition = InDouble(layer, packed, Rounded);
+      const double own_error = RelativeRms(definition, exact);
+      EXPECT_LT(own_error, code == PackedCode::kInt8 ? 0.03 : 0.4);
+      const std::vector<float> y = layer.Run(GetParam(), false, serial_, 8);
+      EXPECT_LE(RelativeRms(y, exact), 1.05 * own_error);
+      EXPECT_LE(RelativeRms(y, definition), 0.002) << "ties may round the other way";
+    }
+  }
+}
+
+TEST_P(MoeFfnTest, RoundedToInt8TooATokenAloneHasTheBitsItHasInABatch) {
+  for (PackedCode code : {PackedCode::kInt8, PackedCode::kInt4}) {
+    for (MoeShape shape : {MoeShape{130, 300, 3, 2}, MoeShape{7, 5, 3, 2}, MoeShape{5, 90, 3, 2}}) {
+      Layer layer(rng_, shape, 100, true, code);
+      Threads parallel(3);
+      for (bool bf16_x : {true, false}) {
+        const std::vector<float> batch = layer.Run(GetParam(), bf16_x, serial_, 100);
+        EXPECT_EQ(layer.Run(GetParam(), bf16_x, serial_, 17), batch) << "in passes";
+        EXPECT_EQ(layer.Run(GetParam(), bf16_x, parallel, 64), batch) << "on threads";
+        for (int t = 0; t < 100; t += 11) {
+          const std::vector<float> alone = layer.Run(GetParam(), bf16_x, serial_, 1, t, 1);
+          ASSERT_EQ(
+              std::memcmp(alone.data(), &batch[t * shape.hidden], shape.hidden * sizeof(float)), 0)
+              << t;
+        }
+      }
+    }
+  }
 }
 
 TEST_P(MoeFfnTest, TokenAloneHasTheBitsItHasInABatch) {

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "kernels/cpu/gemm/packed_matrix.h"
+#include "kernels/cpu/gemm/quantize_tile.h"
 
 namespace kt {
 namespace {
@@ -199,24 +201,38 @@ void PackScales(const MatrixView& v, const PackedFormat& f, int first_row, int c
   }
 }
 
+void PackTile(const MatrixView& view, const PackedFormat& format, int first_row, int count,
+              uint8_t* out) {
+  const size_t tile_bytes = PackedTileBytes(view.k, format);
+  const size_t code_bytes = PackedCodeBytes(view.k, format.code);
+  const size_t scale_bytes =
+      size_t(PackedGroups(view.k, format)) * format.lanes * ScaleBytes(format.scale);
+  PackPlane({view, format.code, false, first_row, count}, format.code, out);
+  if (format.code == PackedCode::kBf16x2)
+    PackPlane({view, format.code, true, first_row, count}, format.code, out + code_bytes / 2);
+  if (format.lanes != 0) PackScales(view, format, first_row, count, out + code_bytes);
+  std::memset(out + code_bytes + scale_bytes, 0, tile_bytes - code_bytes - scale_bytes);
+}
+
 }  // namespace
 
 bool Pack(const MatrixView& view, const PackedFormat& format, int tile_begin, int tile_end,
           uint8_t* packed) noexcept {
   bool numbers = true;
   const size_t tile_bytes = PackedTileBytes(view.k, format);
-  const size_t code_bytes = PackedCodeBytes(view.k, format.code);
-  const size_t scale_bytes =
-      size_t(PackedGroups(view.k, format)) * format.lanes * ScaleBytes(format.scale);
+  std::optional<QuantizedTile> quantized;
+  if (format.int8_x) quantized.emplace(format.code, view.k);
   for (int tile = tile_begin; tile < tile_end; ++tile) {
     const int first_row = tile * kTileRows, count = std::min(kTileRows, view.n - first_row);
     uint8_t* out = packed + tile * tile_bytes;
-    PackPlane({view, format.code, false, first_row, count}, format.code, out);
-    if (format.code == PackedCode::kBf16x2)
-      PackPlane({view, format.code, true, first_row, count}, format.code, out + code_bytes / 2);
-    if (format.code == PackedCode::kFp8E4m3) numbers = numbers && !HasFp8Nan(out, code_bytes);
-    if (format.lanes != 0) PackScales(view, format, first_row, count, out + code_bytes);
-    std::memset(out + code_bytes + scale_bytes, 0, tile_bytes - code_bytes - scale_bytes);
+    if (quantized) {
+      PackTile(quantized->Of(view, first_row, count), format, 0, count, out);
+      numbers = numbers && quantized->finite();
+    } else {
+      PackTile(view, format, first_row, count, out);
+      numbers = numbers && (format.code != PackedCode::kFp8E4m3 ||
+                            !HasFp8Nan(out, PackedCodeBytes(view.k, format.code)));
+    }
   }
   return numbers;
 }

@@ -96,6 +96,10 @@ PackedFormat PackedFormatOf(const MatrixView& v, bool exact) {
   return f;
 }
 
+PackedFormat Int8XFormat(PackedCode code, int k) {
+  return {.code = code, .scale = ScaleType::kF32, .lanes = kTileRows, .group = k, .int8_x = true};
+}
+
 int UnitColumns(PackedCode code) {
   constexpr int kColumns[kPackedCodes] = {2, 2, 4, 4, 8, 8};
   return kColumns[static_cast<int>(code)];

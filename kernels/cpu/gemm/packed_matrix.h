@@ -45,6 +45,13 @@ struct PackedMatrix {
 // exactly and others to 2^-17 of each value, if `exact`, else rounded to kBf16.
 PackedFormat PackedFormatOf(const MatrixView& view, bool exact);
 
+// The form for the kt-methods AMXINT8 and AMXINT4 (`code` kInt8 or kInt4), for k <=
+// kInt8XColumnsMax. Packing rounds the values of any matrix anew, with one scale per row of the
+// view (QuantizeRow): kInt8 to 127 levels; kInt4 to 112 levels, then to multiples of 16 of these,
+// ties away from zero, which are kept divided by 16, -7 ... 7.
+PackedFormat Int8XFormat(PackedCode code, int k);
+inline constexpr int kInt8XColumnsMax = 1 << 17;  // 2^17 * 128 * 127 < 2^31
+
 int UnitColumns(PackedCode code);
 // Where a unit has the code of a row and a column < UnitColumns: the byte, and whether it is the
 // upper nibble.
@@ -63,8 +70,8 @@ size_t PackedBytes(int n, int k, const PackedFormat& format);
 
 // Packs tiles [tile_begin, tile_end) of the view to their places in the matrix that starts at
 // `packed`. Thread-safe on disjoint ranges. Fast where rows are contiguous and codes keep their
-// form. `format` is PackedFormatOf(view, ...). False: a code of kFp8E4m3 is NaN, which products do
-// not know.
+// form. `format` is PackedFormatOf(view, ...) or Int8XFormat(..., view.k). False: a code of kFp8E4m3
+// is NaN, which products do not know; or, with int8_x, a value is not finite.
 [[nodiscard]] bool Pack(const MatrixView& view, const PackedFormat& format, int tile_begin,
                         int tile_end, uint8_t* packed) noexcept;
 

@@ -141,14 +141,11 @@ class RandomMatrix {
 
 // A packed matrix and its memory.
 struct PackedCopy {
-  PackedCopy(const MatrixView& view, bool exact) {
-    matrix.format = PackedFormatOf(view, exact);
-    matrix.n = view.n;
-    matrix.k = view.k;
-    bytes.resize(PackedBytes(view.n, view.k, matrix.format), 0xff);
-    numbers = Pack(view, matrix.format, 0, Tiles(view.n), bytes.data());
-    matrix.data = bytes.data();
-  }
+  PackedCopy(const MatrixView& view, const PackedFormat& format)
+      : bytes(PackedBytes(view.n, view.k, format), 0xff),
+        matrix{.data = bytes.data(), .n = view.n, .k = view.k, .format = format},
+        numbers(Pack(view, format, 0, Tiles(view.n), bytes.data())) {}
+  PackedCopy(const MatrixView& view, bool exact) : PackedCopy(view, PackedFormatOf(view, exact)) {}
   PackedCopy(const PackedCopy&) = delete;
 
   std::vector<uint8_t> bytes;
