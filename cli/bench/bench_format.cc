@@ -21,6 +21,8 @@ constexpr BenchFormat kFormats[] = {
     {"int4-g32", WeightCode::kInt4, ScaleType::kBf16, 1, 32},
     {"int4-g128", WeightCode::kInt4, ScaleType::kBf16, 1, 128},
     {"mxfp4", WeightCode::kFp4E2m1, ScaleType::kE8m0, 1, 32},
+    {"amxint8", WeightCode::kBf16, ScaleType::kNone, 1, 0, Multiply::kInt8, PackedCode::kInt8},
+    {"amxint4", WeightCode::kBf16, ScaleType::kNone, 1, 0, Multiply::kInt8, PackedCode::kInt4},
 };
 
 constexpr int kSizeExponent = -6;  // of the values
@@ -88,6 +90,10 @@ absl::StatusOr<const BenchFormat*> FindBenchFormat(const std::string& name) {
     names.emplace_back(format.name);
   }
   return InvalidArgument("--format {}: use one of {}", name, fmt::join(names, ", "));
+}
+
+PackedFormat PackedFormatOf(const BenchFormat& format, const MatrixView& view) {
+  return format.int8_x ? Int8XFormat(*format.int8_x, view.k) : kt::PackedFormatOf(view, false);
 }
 
 MatrixView ViewOf(const BenchFormat& format, int n, int k) {

@@ -4,6 +4,7 @@
 #define KT_CLI_BENCH_BENCH_FORMAT_H_
 
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/weight_matrix.h"
+#include "kernels/cpu/gemm/packed_matrix.h"
 #include "kernels/cpu/machine_peak/machine_peak.h"
 
 namespace kt::cli {
@@ -22,12 +24,16 @@ struct BenchFormat {
   int block_rows = 1;
   int block_columns = 0;                // 0: one scale for the whole row
   Multiply multiply = Multiply::kBf16;  // what bounds its arithmetic
+  // The codes that weights are rounded to as they are packed, with activations rounded per row.
+  std::optional<PackedCode> int8_x = std::nullopt;
 };
 
 std::span<const BenchFormat> BenchFormats();
 
 // InvalidArgument: no such format, with those there are.
 absl::StatusOr<const BenchFormat*> FindBenchFormat(const std::string& name);
+
+PackedFormat PackedFormatOf(const BenchFormat& format, const MatrixView& view);
 
 // Strides and blocks of an [n, k] matrix in the format, without its bytes.
 MatrixView ViewOf(const BenchFormat& format, int n, int k);

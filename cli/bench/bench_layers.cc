@@ -15,8 +15,8 @@ namespace {
 
 size_t Align(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-PackedMatrix PackedOf(const MatrixView& view) {
-  return {.n = view.n, .k = view.k, .format = PackedFormatOf(view, false)};
+PackedMatrix PackedOf(const BenchFormat& format, const MatrixView& view) {
+  return {.n = view.n, .k = view.k, .format = PackedFormatOf(format, view)};
 }
 
 size_t BytesOf(const PackedMatrix& m) { return Align(PackedBytes(m.n, m.k, m.format)); }
@@ -81,8 +81,8 @@ absl::StatusOr<LayerPlan> PlanLayers(const MoeShape& shape, size_t expert_bytes,
 }
 
 size_t BenchLayers::ExpertBytes(const BenchFormat& format, const MoeShape& shape) {
-  return 2 * BytesOf(PackedOf(ViewOf(format, shape.intermediate, shape.hidden))) +
-         BytesOf(PackedOf(ViewOf(format, shape.hidden, shape.intermediate)));
+  return 2 * BytesOf(PackedOf(format, ViewOf(format, shape.intermediate, shape.hidden))) +
+         BytesOf(PackedOf(format, ViewOf(format, shape.hidden, shape.intermediate)));
 }
 
 absl::StatusOr<BenchLayers> BenchLayers::Allocate(const PackedMatrix (&first)[3], int layers,
@@ -115,7 +115,8 @@ absl::StatusOr<BenchLayers> BenchLayers::Random(const BenchFormat& format, const
   const RandomMatrix up(format, shape.intermediate, shape.hidden, rng);
   const RandomMatrix down(format, shape.hidden, shape.intermediate, rng);
   KT_ASSIGN_OR_RETURN(BenchLayers made,
-                      Allocate({PackedOf(gate.view()), PackedOf(up.view()), PackedOf(down.view())},
+                      Allocate({PackedOf(format, gate.view()), PackedOf(format, up.view()),
+                                PackedOf(format, down.view())},
                                layers, shape.num_experts, topology, memory_node, parallel));
   if (!PackExpert({gate.view(), up.view(), down.view()}, made.experts_[0]))
     return absl::InternalError("random weights are no numbers");
@@ -148,10 +149,10 @@ absl::StatusOr<BenchLayers> BenchLayers::Load(const BenchFormat& format, const M
       views.push_back({gate, up, down});
     }
   }
-  KT_ASSIGN_OR_RETURN(
-      BenchLayers made,
-      Allocate({PackedOf(views[0][0]), PackedOf(views[0][1]), PackedOf(views[0][2])}, layers,
-               shape.num_experts, topology, memory_node, parallel));
+  KT_ASSIGN_OR_RETURN(BenchLayers made,
+                      Allocate({PackedOf(format, views[0][0]), PackedOf(format, views[0][1]),
+                                PackedOf(format, views[0][2])},
+                               layers, shape.num_experts, topology, memory_node, parallel));
   std::atomic<int> nan{-1};
   parallel.Run(static_cast<int>(views.size()), [&](int e, int) {
     if (!PackExpert(views[e], made.experts_[e])) nan = e;
