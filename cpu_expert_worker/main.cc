@@ -45,6 +45,7 @@ class CpuExpertWorker final : public Worker {
                                 .nodes = {o.numa_nodes().begin(), o.numa_nodes().end()},
                                 .device_threads = context.config.device().threads()},
                                w->topology_));
+    w->wait_ = plan.wait;
     w->threads_ = plan.experts[static_cast<size_t>(context.index)];
     return std::unique_ptr<Worker>(std::move(w));
   }
@@ -63,7 +64,7 @@ class CpuExpertWorker final : public Worker {
     ExpertSets sets =
         UniformPlacement(model_, config.experts().gpu_experts_per_layer()).CpuExperts(model_);
 
-    pool_ = std::make_unique<topology::ThreadPool>(topology_, "kt-expert", threads_.pins);
+    pool_ = std::make_unique<topology::ThreadPool>(topology_, "kt-expert", threads_.pins, wait_);
     if (!pool_->warning().empty()) spdlog::warn("{}", pool_->warning());
     const bool bf16 = config.device().activation_dtype() == "bf16";
     const ExpertForm form = ExpertFormOf(config.experts().method(), !bf16);
@@ -87,8 +88,9 @@ class CpuExpertWorker final : public Worker {
                   .hidden = moe.width,
                   .top_k = moe.top_k,
                   .activation_bytes = bf16 ? 2 : 4},
-        RingWaitPolicy{}, [this, bf16](const ExpertTask& task) { return Run(task, bf16); },
-        context_.segments, [this] { pool_->BindCaller(); },
+        RingWaitPolicy{wait_.spin_us},
+        [this, bf16](const ExpertTask& task) { return Run(task, bf16); }, context_.segments,
+        [this] { pool_->BindCaller(); },
         [this](bool all_layers) { return ToReply(SelfCheck(all_layers)); });
     pool_->BeginActive();
 
@@ -166,6 +168,7 @@ class CpuExpertWorker final : public Worker {
   WorkerContext context_;
   topology::Topology topology_;
   topology::WorkerThreads threads_;
+  topology::WaitPolicy wait_;
   ModelConfig model_;
   topology::Arena arena_;
   ExpertBank bank_;

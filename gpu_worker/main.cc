@@ -38,7 +38,9 @@ class GpuWorker final : public Worker {
                                 .nodes = {experts.numa_nodes().begin(), experts.numa_nodes().end()},
                                 .device_threads = config.device().threads()},
                                w->topology_));
-    w->pool_ = std::make_unique<topology::ThreadPool>(w->topology_, "kt-device", plan.device.pins);
+    w->wait_ = plan.wait;
+    w->pool_ = std::make_unique<topology::ThreadPool>(w->topology_, "kt-device", plan.device.pins,
+                                                      plan.wait);
     if (!w->pool_->warning().empty()) spdlog::warn("{}", w->pool_->warning());
     w->device_ = MakeHostDevice(static_cast<size_t>(config.device().memory_bytes()),
                                 config.device().copy_gbps());
@@ -204,14 +206,15 @@ class GpuWorker final : public Worker {
                     .top_k = moe.top_k,
                     .activation_bytes = ops_->activation_bytes()};
     service_ = std::make_unique<WorkerService>(
-        engine_.get(), shape, RingWaitPolicy{}, context_.segments, [this] { pool_->BindCaller(); },
-        [this](bool all) { return SelfCheck(all); });
+        engine_.get(), shape, RingWaitPolicy{wait_.spin_us}, context_.segments,
+        [this] { pool_->BindCaller(); }, [this](bool all) { return SelfCheck(all); });
     pool_->BeginActive();
     return absl::OkStatus();
   }
 
   WorkerContext context_;
   topology::Topology topology_;
+  topology::WaitPolicy wait_;
   std::unique_ptr<topology::ThreadPool> pool_;
   std::unique_ptr<Device> device_;
   ModelConfig model_;

@@ -47,8 +47,8 @@ struct RingShape {
 absl::Status CheckRingShape(const RingShape& shape);
 size_t RingBytes(const RingShape& shape);
 
-// How the two sides wait. Spinning is worth it only while a step runs and only where the waiter has
-// a core to burn.
+// How the two sides wait (common/topology/wait_policy.h). Spinning is worth it only while a step
+// runs and only where the waiter has a core to burn.
 struct RingWaitPolicy {
   int64_t spin_us = 50;
 };

@@ -22,7 +22,7 @@ struct ArenaFacts {
   double gbytes_per_s = 0;       // read by all threads; 0: too small to be measured
   double huge_gbytes_per_s = 0;  // where it lies in small pages: the same of anonymous huge pages
                                  // on that node; 0: not measured, or there are none
-  std::string warning;  // what makes it slower and how to mend that; empty: nothing
+  std::string warning;           // what makes it slower and how to mend that; empty: nothing
 };
 
 struct Arena {

@@ -215,6 +215,7 @@ absl::StatusOr<ThreadPlan> SplitThreads(const ThreadRequest& request, const Topo
 
   const std::vector<int> spare = dealer.UntouchedCores();
   const bool own_cores = static_cast<int>(spare.size()) >= request.device_threads;
+  plan.wait = own_cores && total <= core_count ? kWaitOnOwnCores : kWaitOnSharedCores;
   for (int t = 0; t < request.device_threads; ++t) {
     plan.device.pins.push_back(own_cores ? dealer.Take(spare) : topology.allowed_pus());
   }

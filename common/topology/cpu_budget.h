@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "common/topology/cgroup.h"
 #include "common/topology/topology.h"
+#include "common/topology/wait_policy.h"
 
 namespace kt::topology {
 
@@ -56,6 +57,7 @@ struct WorkerThreads {
 struct ThreadPlan {
   std::vector<WorkerThreads> experts;  // one per expert worker
   WorkerThreads device;                // threads of the host device
+  WaitPolicy wait;                     // of all these threads, by whether they share cores
   std::vector<std::string> warnings;   // what was granted otherwise than asked
 };
 

@@ -99,12 +99,14 @@ TEST(SplitThreadsTest, OneWorkerPerNodeOnePhysicalCorePerThread) {
   EXPECT_THAT(plan.experts[0].pins, ElementsAre(CpuSet{0}, CpuSet{2}, CpuSet{4}, CpuSet{6}));
   EXPECT_THAT(plan.experts[1].pins, ElementsAre(CpuSet{8}, CpuSet{10}, CpuSet{12}));
   EXPECT_THAT(plan.device.pins, ElementsAre(CpuSet{14}));  // the core that was left
+  EXPECT_EQ(plan.wait.spin_us, kWaitOnOwnCores.spin_us);
 }
 
 TEST(SplitThreadsTest, DeviceFloatsWhereNoCoreIsLeft) {
   const ThreadPlan plan =
       Split({.expert_threads = 2, .workers = 1, .device_threads = 2}, Load("one_node"));
   EXPECT_THAT(plan.device.pins, ElementsAre(CpuSet{0, 1}, CpuSet{0, 1}));
+  EXPECT_EQ(plan.wait.spin_us, kWaitOnSharedCores.spin_us);
 }
 
 TEST(SplitThreadsTest, StaysInsideTheMask) {
@@ -134,6 +136,7 @@ TEST(SplitThreadsTest, SiblingsAndThenTheWholeNodeWhenCoresRunOut) {
   EXPECT_THAT(plan.experts[0].pins, ElementsAre(CpuSet{4}, CpuSet{5}, CpuSet{4, 5}));
   ASSERT_THAT(plan.warnings, SizeIs(1));
   EXPECT_THAT(plan.warnings[0], HasSubstr("--kt-cpuinfer 3: more threads than the 1 usable cores"));
+  EXPECT_EQ(plan.wait.spin_us, kWaitOnSharedCores.spin_us);
 }
 
 TEST(SplitThreadsTest, EveryWorkerGetsAThread) {
