@@ -21,6 +21,8 @@ constexpr BenchFormat kFormats[] = {
     {"int4-g32", WeightCode::kInt4, ScaleType::kBf16, 1, 32},
     {"int4-g128", WeightCode::kInt4, ScaleType::kBf16, 1, 128},
     {"mxfp4", WeightCode::kFp4E2m1, ScaleType::kE8m0, 1, 32},
+    {"amxint8", WeightCode::kBf16, ScaleType::kNone, 1, 0, Multiply::kInt8, PackedCode::kInt8},
+    {"amxint4", WeightCode::kBf16, ScaleType::kNone, 1, 0, Multiply::kInt8, PackedCode::kInt4},
 };
 
 constexpr int kSizeExponent = -6;  // of the values

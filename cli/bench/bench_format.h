@@ -4,6 +4,7 @@
 #define KT_CLI_BENCH_BENCH_FORMAT_H_
 
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/weight_matrix.h"
+#include "kernels/cpu/gemm/packed_matrix.h"
 #include "kernels/cpu/machine_peak/machine_peak.h"
 
 namespace kt::cli {
@@ -22,6 +24,8 @@ struct BenchFormat {
   int block_rows = 1;
   int block_columns = 0;                // 0: one scale for the whole row
   Multiply multiply = Multiply::kBf16;  // what bounds its arithmetic
+  // What packing rounds the values to, for products with int8 activations (Int8XFormat).
+  std::optional<PackedCode> int8_x = std::nullopt;
 };
 
 std::span<const BenchFormat> BenchFormats();
