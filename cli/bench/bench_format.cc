@@ -92,10 +92,6 @@ absl::StatusOr<const BenchFormat*> FindBenchFormat(const std::string& name) {
   return InvalidArgument("--format {}: use one of {}", name, fmt::join(names, ", "));
 }
 
-PackedFormat PackedFormatOf(const BenchFormat& format, const MatrixView& view) {
-  return format.int8_x ? Int8XFormat(*format.int8_x, view.k) : kt::PackedFormatOf(view, false);
-}
-
 MatrixView ViewOf(const BenchFormat& format, int n, int k) {
   MatrixView view;
   view.n = n;

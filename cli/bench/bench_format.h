@@ -24,7 +24,7 @@ struct BenchFormat {
   int block_rows = 1;
   int block_columns = 0;                // 0: one scale for the whole row
   Multiply multiply = Multiply::kBf16;  // what bounds its arithmetic
-  // The codes that weights are rounded to as they are packed, with activations rounded per row.
+  // What packing rounds the values to, for products with int8 activations (Int8XFormat).
   std::optional<PackedCode> int8_x = std::nullopt;
 };
 
@@ -32,8 +32,6 @@ std::span<const BenchFormat> BenchFormats();
 
 // InvalidArgument: no such format, with those there are.
 absl::StatusOr<const BenchFormat*> FindBenchFormat(const std::string& name);
-
-PackedFormat PackedFormatOf(const BenchFormat& format, const MatrixView& view);
 
 // Strides and blocks of an [n, k] matrix in the format, without its bytes.
 MatrixView ViewOf(const BenchFormat& format, int n, int k);

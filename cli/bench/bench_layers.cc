@@ -15,8 +15,17 @@ namespace {
 
 size_t Align(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-PackedMatrix PackedOf(const BenchFormat& format, const MatrixView& view) {
-  return {.n = view.n, .k = view.k, .format = PackedFormatOf(format, view)};
+PackedMatrix PackedOf(const BenchFormat& format, int n, int k) {
+  return {.n = n,
+          .k = k,
+          .format = format.int8_x ? Int8XFormat(*format.int8_x, k)
+                                  : PackedFormatOf(ViewOf(format, n, k), false)};
+}
+
+// Gate, up and down.
+std::array<PackedMatrix, 3> MatricesOf(const BenchFormat& format, const MoeShape& shape) {
+  const PackedMatrix up = PackedOf(format, shape.intermediate, shape.hidden);
+  return {up, up, PackedOf(format, shape.hidden, shape.intermediate)};
 }
 
 size_t BytesOf(const PackedMatrix& m) { return Align(PackedBytes(m.n, m.k, m.format)); }
@@ -81,12 +90,14 @@ absl::StatusOr<LayerPlan> PlanLayers(const MoeShape& shape, size_t expert_bytes,
 }
 
 size_t BenchLayers::ExpertBytes(const BenchFormat& format, const MoeShape& shape) {
-  return 2 * BytesOf(PackedOf(format, ViewOf(format, shape.intermediate, shape.hidden))) +
-         BytesOf(PackedOf(format, ViewOf(format, shape.hidden, shape.intermediate)));
+  size_t bytes = 0;
+  for (const PackedMatrix& m : MatricesOf(format, shape)) bytes += BytesOf(m);
+  return bytes;
 }
 
-absl::StatusOr<BenchLayers> BenchLayers::Allocate(const PackedMatrix (&first)[3], int layers,
-                                                  int experts, const topology::Topology& topology,
+absl::StatusOr<BenchLayers> BenchLayers::Allocate(const std::array<PackedMatrix, 3>& first,
+                                                  int layers, int experts,
+                                                  const topology::Topology& topology,
                                                   int memory_node, Parallel& parallel) {
   BenchLayers made;
   made.layers_ = layers;
@@ -115,9 +126,8 @@ absl::StatusOr<BenchLayers> BenchLayers::Random(const BenchFormat& format, const
   const RandomMatrix up(format, shape.intermediate, shape.hidden, rng);
   const RandomMatrix down(format, shape.hidden, shape.intermediate, rng);
   KT_ASSIGN_OR_RETURN(BenchLayers made,
-                      Allocate({PackedOf(format, gate.view()), PackedOf(format, up.view()),
-                                PackedOf(format, down.view())},
-                               layers, shape.num_experts, topology, memory_node, parallel));
+                      Allocate(MatricesOf(format, shape), layers, shape.num_experts, topology,
+                               memory_node, parallel));
   if (!PackExpert({gate.view(), up.view(), down.view()}, made.experts_[0]))
     return absl::InternalError("random weights are no numbers");
   const uint8_t* first = made.arena_.segment.data();
@@ -150,9 +160,8 @@ absl::StatusOr<BenchLayers> BenchLayers::Load(const BenchFormat& format, const M
     }
   }
   KT_ASSIGN_OR_RETURN(BenchLayers made,
-                      Allocate({PackedOf(format, views[0][0]), PackedOf(format, views[0][1]),
-                                PackedOf(format, views[0][2])},
-                               layers, shape.num_experts, topology, memory_node, parallel));
+                      Allocate(MatricesOf(format, shape), layers, shape.num_experts, topology,
+                               memory_node, parallel));
   std::atomic<int> nan{-1};
   parallel.Run(static_cast<int>(views.size()), [&](int e, int) {
     if (!PackExpert(views[e], made.experts_[e])) nan = e;

@@ -3,6 +3,7 @@
 #ifndef KT_CLI_BENCH_BENCH_LAYERS_H_
 #define KT_CLI_BENCH_BENCH_LAYERS_H_
 
+#include <array>
 #include <cstddef>
 #include <vector>
 
@@ -58,7 +59,7 @@ class BenchLayers {
 
  private:
   // Memory for so many experts like the first, each with its matrices at their places.
-  static absl::StatusOr<BenchLayers> Allocate(const PackedMatrix (&first)[3], int layers,
+  static absl::StatusOr<BenchLayers> Allocate(const std::array<PackedMatrix, 3>& first, int layers,
                                               int experts, const topology::Topology& topology,
                                               int memory_node, Parallel& parallel);
 

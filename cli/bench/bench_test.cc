@@ -31,7 +31,8 @@ TEST(BenchFormatTest, NamesAreDistinctAndFound) {
     EXPECT_EQ(FindBenchFormat(format.name).value(), &format);
   }
   for (const char* name :
-       {"bf16", "fp8-block", "fp8-channel", "int8", "int4-g32", "int4-g128", "mxfp4"})
+       {"bf16", "fp8-block", "fp8-channel", "int8", "int4-g32", "int4-g128", "mxfp4", "amxint8",
+        "amxint4"})
     EXPECT_TRUE(names.contains(name)) << name;
   EXPECT_THAT(Message(FindBenchFormat("BF16").status()), HasSubstr("--format BF16: use one of"));
 }
