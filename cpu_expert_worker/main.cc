@@ -12,6 +12,7 @@
 #include "cpu_expert_worker/expert_service.h"
 #include "spdlog/spdlog.h"
 #include "worker/expert_bank.h"
+#include "worker/kernel_choice.h"
 #include "worker/layer_facts.h"
 #include "worker/moe_shape.h"
 #include "worker/step_limits.h"
@@ -76,6 +77,7 @@ class CpuExpertWorker final : public Worker {
     sets_ = std::move(sets);
     summary_ = Summarize(stored, model_, config.experts().method());
     rows_ = slice.end - slice.begin;
+    KT_RETURN_IF_ERROR(ChooseKernels(config.device(), bf16));
     if (config.selftest()) KT_RETURN_IF_ERROR(CheckRows(SelfCheck(false)));
     int tokens_max = StepTokensMax(config.scheduler());
     ffn_ = std::make_unique<MoeFfn>(MoeShapeOf(moe, slice.end - slice.begin), context_.isa,
@@ -101,6 +103,7 @@ class CpuExpertWorker final : public Worker {
     facts.set_arena_bytes(static_cast<int64_t>(arena_.segment.size()));
     facts.set_threads(pool_->threads());
     facts.set_numa_node(threads_.node);
+    facts.set_kernels(kernels_);
     if (bytes > 0) *facts.mutable_memory() = MemoryFactsOf(arena_.facts);
     for (const topology::CpuSet& pin : threads_.pins)
       facts.mutable_cpus()->Add(pin.begin(), pin.end());
@@ -132,6 +135,20 @@ class CpuExpertWorker final : public Worker {
     spdlog::info("expert weights: {}", topology::Describe(arena_.facts));
     if (!arena_.facts.warning.empty()) spdlog::warn("{}", arena_.facts.warning);
     return status;
+  }
+
+  absl::Status ChooseKernels(const proto::DeviceOptions& device, bool bf16) {
+    PackedMatrix like{.k = model_.moes[0].width};
+    for (size_t l = 0; l < sets_.size(); ++l) {
+      if (!sets_[l].empty()) like = bank_.layer(static_cast<int>(l))[sets_[l].front()].gate;
+    }
+    KT_ASSIGN_OR_RETURN(
+        const KernelChoice choice,
+        kt::ChooseKernels({context_.isa, device.deterministic(), bf16, like}));
+    context_.isa = choice.isa;
+    kernels_ = Describe(choice);
+    spdlog::info("kernels: {}", kernels_);
+    return absl::OkStatus();
   }
 
   std::vector<SelfCheckRow> SelfCheck(bool all_layers) {
@@ -175,6 +192,7 @@ class CpuExpertWorker final : public Worker {
   ExpertSets sets_;
   WeightSummary summary_;
   int rows_ = 0;  // of the intermediate dimension
+  std::string kernels_;
   std::unique_ptr<topology::ThreadPool> pool_;
   std::unique_ptr<MoeFfn> ffn_;
   AlignedBuffer scratch_;

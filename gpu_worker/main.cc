@@ -13,6 +13,7 @@
 #include "gpu_worker/ops_host.h"
 #include "gpu_worker/worker_service.h"
 #include "spdlog/spdlog.h"
+#include "worker/kernel_choice.h"
 #include "worker/layer_facts.h"
 #include "worker/step_limits.h"
 #include "worker/worker_main.h"
@@ -83,6 +84,11 @@ class GpuWorker final : public Worker {
                                     resident_memory_.As<uint8_t>(), *pool_,
                                     [&](uint64_t done) { progress(dense_bytes + done, total); }));
     summary_ = Summarize(stored, model_);
+    KT_ASSIGN_OR_RETURN(
+        const KernelChoice choice,
+        ChooseKernels({context_.isa, config.device().deterministic(), !exact, dense_.head}));
+    context_.isa = choice.isa;
+    spdlog::info("kernels: {}", Describe(choice));
     if (config.selftest()) {
       KT_ASSIGN_OR_RETURN(std::vector<SelfCheckRow> rows, SelfCheck(false));
       KT_RETURN_IF_ERROR(CheckRows(rows));
@@ -102,6 +108,7 @@ class GpuWorker final : public Worker {
     facts.set_arena_bytes(static_cast<int64_t>(device_->used_bytes()));
     facts.set_threads(pool_->threads());
     facts.set_numa_node(-1);
+    facts.set_kernels(Describe(choice));
     const PageUse pages = ReadPageUse(dense_.memory().data(), dense_.memory().bytes());
     facts.mutable_memory()->set_pages(PageKindName(pages.kind));
     facts.mutable_memory()->set_huge_share(pages.huge_share);

@@ -13,7 +13,8 @@
 namespace kt {
 namespace {
 
-constexpr int kTokens = 2;
+// Enough for the kernels of many tokens where they are others than those of few.
+int TokensFor(Isa isa) { return isa == Isa::kAmx ? kFewTokens + 1 : 2; }
 
 uint64_t Mix(uint64_t x) {  // SplitMix64
   x += 0x9e3779b97f4a7c15u;
@@ -24,12 +25,13 @@ uint64_t Mix(uint64_t x) {  // SplitMix64
 
 std::vector<float> RunOne(const ExpertCheck& c, const MoeConfig& moe, Isa isa, int layer,
                           const void* x, const std::vector<int32_t>& ids, Parallel& parallel) {
-  MoeFfn ffn(MoeShapeOf(moe, c.intermediate), isa, kTokens);
+  const int tokens = TokensFor(c.isa);
+  MoeFfn ffn(MoeShapeOf(moe, c.intermediate), isa, tokens);
   AlignedBuffer scratch(ffn.ScratchBytes(parallel.threads()));
-  std::vector<float> weights(ids.size(), 1.0f), y(static_cast<size_t>(kTokens * moe.width));
+  std::vector<float> weights(ids.size(), 1.0f), y(static_cast<size_t>(tokens * moe.width));
   ffn.Run({.x = x,
            .x_is_bf16 = c.bf16,
-           .tokens = kTokens,
+           .tokens = tokens,
            .ids = ids.data(),
            .weights = weights.data(),
            .experts = c.bank->layer(layer),
@@ -78,16 +80,17 @@ absl::Status CheckRows(const std::vector<SelfCheckRow>& rows) {
 std::vector<SelfCheckRow> CheckExperts(const ExpertCheck& c, Parallel& parallel) {
   std::vector<SelfCheckRow> rows;
   std::set<std::string> seen;
+  const int tokens = TokensFor(c.isa);
   for (size_t l = 0; l < c.sets->size(); ++l) {
     if ((*c.sets)[l].empty()) continue;
     const int layer = static_cast<int>(l);
     const std::string precision = c.precision(layer);
     if (!seen.insert(precision).second && !c.all_layers) continue;
     const MoeConfig& moe = c.config->moes[static_cast<size_t>(*c.config->layers[l].moe)];
-    AlignedBuffer x(static_cast<size_t>(kTokens) * static_cast<size_t>(moe.width) * 4);
-    FixedInput(l, int64_t{kTokens} * moe.width, c.bf16, x.data());
-    std::vector<int32_t> ids(static_cast<size_t>(kTokens) * static_cast<size_t>(moe.top_k), -1);
-    for (int t = 0; t < kTokens; ++t)
+    AlignedBuffer x(static_cast<size_t>(tokens) * static_cast<size_t>(moe.width) * 4);
+    FixedInput(l, int64_t{tokens} * moe.width, c.bf16, x.data());
+    std::vector<int32_t> ids(static_cast<size_t>(tokens) * static_cast<size_t>(moe.top_k), -1);
+    for (int t = 0; t < tokens; ++t)
       ids[static_cast<size_t>(t) * static_cast<size_t>(moe.top_k)] = (*c.sets)[l].front();
     const auto got = RunOne(c, moe, c.isa, layer, x.data(), ids, parallel);
     const auto want = RunOne(c, moe, Isa::kScalar, layer, x.data(), ids, parallel);

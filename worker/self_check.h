@@ -48,7 +48,7 @@ struct ExpertCheck {
   bool all_layers;       // false: the first layer of each format
   std::function<std::string(int layer)> precision;
 };
-// The first expert held of each layer, two tokens.
+// The first expert held of each layer, two tokens (with kAmx as many as tiles take).
 std::vector<SelfCheckRow> CheckExperts(const ExpertCheck& check, Parallel& parallel);
 
 }  // namespace kt

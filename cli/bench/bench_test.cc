@@ -30,9 +30,8 @@ TEST(BenchFormatTest, NamesAreDistinctAndFound) {
     EXPECT_TRUE(names.insert(format.name).second) << format.name;
     EXPECT_EQ(FindBenchFormat(format.name).value(), &format);
   }
-  for (const char* name :
-       {"bf16", "fp8-block", "fp8-channel", "int8", "int4-g32", "int4-g128", "mxfp4", "amxint8",
-        "amxint4"})
+  for (const char* name : {"bf16", "fp8-block", "fp8-channel", "int8", "int4-g32", "int4-g128",
+                           "mxfp4", "amxint8", "amxint4"})
     EXPECT_TRUE(names.contains(name)) << name;
   EXPECT_THAT(Message(FindBenchFormat("BF16").status()), HasSubstr("--format BF16: use one of"));
 }
@@ -262,7 +261,11 @@ TEST_F(BenchWeightsTest, RunsTheGivenExpertsAndDumpsACall) {
         }
       }
       EXPECT_GT(size, 0);
-      EXPECT_LT(std::sqrt(error / size), 0.005);
+      // Rounding the weights again takes its part: one scale per row of 127 or 7 levels.
+      const double bound = !format.int8_x                        ? 0.005
+                           : *format.int8_x == PackedCode::kInt8 ? 0.03
+                                                                 : 0.3;
+      EXPECT_LT(std::sqrt(error / size), bound);
     }
   }
 }

@@ -170,6 +170,7 @@ Json Registry::Health() const {
                        {"incarnation", w.incarnation},
                        {"pid", w.pid},
                        {"isa", w.isa},
+                       {"kernels", w.facts.kernels()},
                        {"threads", w.facts.threads()},
                        {"numa_node", w.facts.numa_node()},
                        {"cpus", std::vector<int>(w.facts.cpus().begin(), w.facts.cpus().end())},

@@ -2,6 +2,8 @@
 #include "kernels/cpu/features/cpu_features.h"
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -34,6 +36,12 @@ uint64_t SavedState() {
 
 constexpr uint64_t kYmmState = 0x6, kZmmState = 0xe6, kTileState = 0x60000;
 
+// Linux lets a process use tile registers once it has asked to.
+bool TilesPermitted() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
 struct Flag {
   const char* name;  // as in /proc/cpuinfo
   uint32_t leaf, subleaf;
@@ -57,8 +65,8 @@ constexpr Flag kFlags[] = {
     {"avx512_vbmi", 7, 0, &Registers::ecx, 1, kZmmState, Isa::kAvx512Bf16},
     {"avx512_vnni", 7, 0, &Registers::ecx, 11, kZmmState, Isa::kAvx512Bf16},
     {"avx_vnni", 7, 1, &Registers::eax, 4, kYmmState, kNoRow},
-    {"amx_tile", 7, 0, &Registers::edx, 24, kTileState, kNoRow},
-    {"amx_bf16", 7, 0, &Registers::edx, 22, kTileState, kNoRow},
+    {"amx_tile", 7, 0, &Registers::edx, 24, kTileState, Isa::kAmx},
+    {"amx_bf16", 7, 0, &Registers::edx, 22, kTileState, Isa::kAmx},
     {"amx_int8", 7, 0, &Registers::edx, 25, kTileState, kNoRow},
 };
 
@@ -73,21 +81,30 @@ std::string MissingFlags(Isa isa) {
     if (flag.first_row <= isa && !Present(flag))
       missing += (missing.empty() ? "" : ", ") + std::string(flag.name);
   }
+  if (isa == Isa::kAmx && missing.empty() && !TilesPermitted())
+    missing = "the kernel's permission to use tile registers (Linux 5.16 or later gives it)";
   return missing;
 }
 
 }  // namespace
 
 const char* IsaName(Isa isa) {
-  static constexpr const char* kNames[] = {"scalar", "avx2", "avx512f", "avx512bf16"};
+  static constexpr const char* kNames[] = {"scalar", "avx2", "avx512f", "avx512bf16", "amx"};
   return kNames[static_cast<int>(isa)];
 }
 
+bool BatchInvariant(Isa isa) { return isa != Isa::kAmx; }
+
 bool IsaSupported(Isa isa) { return MissingFlags(isa).empty(); }
 
-absl::StatusOr<Isa> SelectIsa() {
+bool IsaForced() {
   const char* forced = std::getenv("KT_FORCE_ISA");
-  if (forced != nullptr && *forced != '\0') {
+  return forced != nullptr && *forced != '\0';
+}
+
+absl::StatusOr<Isa> SelectIsa() {
+  if (IsaForced()) {
+    const char* forced = std::getenv("KT_FORCE_ISA");
     for (Isa isa : kAllIsas) {
       if (std::strcmp(forced, IsaName(isa)) != 0) continue;
       if (IsaSupported(isa)) return isa;
@@ -95,11 +112,12 @@ absl::StatusOr<Isa> SelectIsa() {
                            forced, CpuModelName(), MissingFlags(isa));
     }
     return InvalidArgument(
-        "KT_FORCE_ISA={}: unknown, use scalar, avx2, avx512f or avx512bf16, or unset it", forced);
+        "KT_FORCE_ISA={}: unknown, use scalar, avx2, avx512f, avx512bf16 or amx, or unset it",
+        forced);
   }
   Isa best = Isa::kScalar;
   for (Isa isa : kAllIsas) {
-    if (IsaSupported(isa)) best = isa;
+    if (BatchInvariant(isa) && IsaSupported(isa)) best = isa;
   }
   return best;
 }

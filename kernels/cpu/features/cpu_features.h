@@ -15,16 +15,25 @@ namespace kt {
 
 // Rows of the kernel tables, worst first. A row stands for all flags its files are compiled with
 // (cmake/isa.cmake).
-enum class Isa { kScalar, kAvx2, kAvx512f, kAvx512Bf16 };
-inline constexpr Isa kAllIsas[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512f, Isa::kAvx512Bf16};
+enum class Isa { kScalar, kAvx2, kAvx512f, kAvx512Bf16, kAmx };
+inline constexpr Isa kAllIsas[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512f, Isa::kAvx512Bf16,
+                                   Isa::kAmx};
 
-const char* IsaName(
-    Isa isa);  // "scalar", "avx2", "avx512f", "avx512bf16": the values of KT_FORCE_ISA
+// "scalar", "avx2", "avx512f", "avx512bf16", "amx": the values of KT_FORCE_ISA
+const char* IsaName(Isa isa);
 
-// True if both the CPU and the operating system (saved registers) allow the row.
+// Whether a row of activations has the same bits in products alone and among others. kAmx computes
+// few rows as kAvx512Bf16 does and many by tiles, whose sums have another order.
+bool BatchInvariant(Isa isa);
+
+// True if both the CPU and the operating system (saved registers) allow the row. For kAmx, asks the
+// kernel to let this process use tile registers.
 bool IsaSupported(Isa isa);
 
-// The best supported row, or the one that the environment variable KT_FORCE_ISA names.
+// Whether the environment variable KT_FORCE_ISA names a row.
+bool IsaForced();
+
+// The best supported batch-invariant row, or the one that KT_FORCE_ISA names.
 // InvalidArgument: an unknown name. Unimplemented: a row that this CPU lacks (the message
 // names the missing flags).
 absl::StatusOr<Isa> SelectIsa();

@@ -3,10 +3,18 @@
 
 #include <algorithm>
 
+#include "common/base/status.h"
 #include "kernels/cpu/gemm/gemm_isa.h"
 
 namespace kt {
 namespace {
+
+template <PackedCode kCode, ProductFn kFew>
+void FewOrTiles(const ProductArgs& args, int tile_begin, int tile_end) noexcept {
+  (args.tokens > kFewTokens ? OneDnnProduct(OneDnnPanel::kBf16, kCode) : kFew)(args, tile_begin,
+                                                                               tile_end);
+}
+constexpr ProductFn kAmxBf16 = &FewOrTiles<PackedCode::kBf16, &avx512bf16::ProductBf16>;
 
 #define KT_PRODUCTS(isa)                                                           \
   {                                                                                \
@@ -18,6 +26,12 @@ constexpr GemmKernels kRows[] = {
     {Isa::kAvx2, KT_PRODUCTS(avx2), KT_PRODUCTS(avx2)},
     {Isa::kAvx512f, KT_PRODUCTS(avx512f), KT_PRODUCTS(avx512f)},
     {Isa::kAvx512Bf16, KT_PRODUCTS(avx512bf16), KT_PRODUCTS(avx512f)},
+    {Isa::kAmx,
+     {kAmxBf16, kAmxBf16, &FewOrTiles<PackedCode::kFp8E4m3, &avx512bf16::ProductFp8E4m3>,
+      &FewOrTiles<PackedCode::kInt8, &avx512bf16::ProductInt8>,
+      &FewOrTiles<PackedCode::kInt4, &avx512bf16::ProductInt4>,
+      &FewOrTiles<PackedCode::kFp4E2m1, &avx512bf16::ProductFp4E2m1>},
+     KT_PRODUCTS(avx512f)},
 };
 #undef KT_PRODUCTS
 
@@ -36,7 +50,21 @@ PackedScale ScaleOf(const PackedFormat& f) {
 
 }  // namespace
 
+absl::Status GemmReady(Isa isa) {
+  if (!IsaSupported(isa)) return Unimplemented("this CPU has no {}", IsaName(isa));
+  return isa == Isa::kAmx ? OneDnnReady(OneDnnPanel::kBf16) : absl::OkStatus();
+}
+
 const GemmKernels& SelectGemm(Isa isa) { return kRows[static_cast<int>(isa)]; }
+
+GemmKernels OneDnnGemm(OneDnnPanel panel) {
+  GemmKernels row{panel == OneDnnPanel::kF32 ? Isa::kAvx2 : Isa::kAvx512Bf16};
+  for (int code = 0; code < kPackedCodes; ++code) {
+    row.bf16_x[code] = OneDnnProduct(panel, static_cast<PackedCode>(code));
+    row.f32_x[code] = panel == OneDnnPanel::kF32 ? row.bf16_x[code] : nullptr;
+  }
+  return row;
+}
 
 void Gemm(const GemmKernels& kernels, bool x_is_bf16, const GemmArgs& args, int tile_begin,
           int tile_end) noexcept {

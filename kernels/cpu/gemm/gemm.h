@@ -8,19 +8,32 @@
 #include "kernels/cpu/features/cpu_features.h"
 #include "kernels/cpu/gemm/gemm_args.h"
 #include "kernels/cpu/gemm/packed_matrix.h"
+#include "kernels/cpu/onednn/onednn_gemm.h"
 
 namespace kt {
 
 // Accumulation is fp32 in every row. Weights are used exactly; bf16 x multiplies bf16 pairs
 // exactly, fp32 x widens weights to fp32. avx512bf16's products with bf16 x treat subnormal inputs
-// and results as zero, as its instruction does. The function for a code: see ProductFn.
+// and results as zero, as its instruction does. amx multiplies bf16 x of more than kFewTokens
+// tokens by oneDNN's tile kernels, the rest as avx512bf16 does. The function for a code: see
+// ProductFn.
 struct GemmKernels {
   Isa isa;
   ProductFn bf16_x[kPackedCodes], f32_x[kPackedCodes];  // kBf16x2: that of kBf16, for each plane
 };
 
-// The row of `isa`, which must be supported by this CPU.
+// Products of so many tokens read weights about as fast as memory gives them: tiles gain nothing.
+inline constexpr int kFewTokens = 16;
+
+// OK if the row of `isa` can run; kAmx needs oneDNN beside the CPU (see OneDnnReady).
+absl::Status GemmReady(Isa isa);
+
+// The row of `isa`, for which GemmReady must be OK.
 const GemmKernels& SelectGemm(Isa isa);
+
+// oneDNN for all products, whatever the number of tokens, to compare with: OneDnnReady(panel) must
+// be OK. Products with fp32 x exist for kF32 alone. `isa` is that of the code around them.
+GemmKernels OneDnnGemm(OneDnnPanel panel);
 
 // y = x Wᵀ; w.bias is not added. The caller owns all memory; y may not overlap x or w.
 struct GemmArgs {
@@ -34,8 +47,8 @@ struct GemmArgs {
 
 // Computes columns [16 * tile_begin, min(n, 16 * tile_end)) of y, and writes no other. Thread-safe
 // on disjoint tile ranges. An output's bits depend on the ISA, its x row and its w row only: not on
-// tokens, on its position among them, on the tile range or on blocking. See
-// ProductFn for the order of additions.
+// tokens, on its position among them, on the tile range or on blocking; except for kAmx, where few
+// tokens have other bits than many. See ProductFn for the order of additions.
 void Gemm(const GemmKernels& kernels, bool x_is_bf16, const GemmArgs& args, int tile_begin,
           int tile_end) noexcept;
 

@@ -44,6 +44,13 @@ using ProductFn = void (*)(const ProductArgs& args, int tile_begin, int tile_end
 
 inline constexpr int kScaledColumns = 128;
 
+// Writes the numbers of `units` units of a tile: the step of a row's multiplication, 64 bytes, lies
+// step_bytes behind the one before. Columns that do not exist are zero.
+//   avx512bf16  2 columns: [16 rows][2] bf16
+//   avx2        1 column: [16 rows] fp32
+using DecodeFn = void (*)(const uint8_t* codes, int units, uint8_t* out,
+                          int64_t step_bytes) noexcept;
+
 }  // namespace kt
 
 #endif  // KT_KERNELS_CPU_GEMM_GEMM_ARGS_H_

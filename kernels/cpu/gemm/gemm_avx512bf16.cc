@@ -130,6 +130,11 @@ struct Paired {
     return sum;
   }
 
+  template <typename>
+  static Weight Number(Weight w) {
+    return w;
+  }
+
   template <PackedCode kCode>
   struct Unit {
     static constexpr int kSteps = kCode == PackedCode::kBf16                                    ? 1
@@ -205,6 +210,22 @@ void ProductInt4(const ProductArgs& args, int tile_begin, int tile_end) noexcept
 }
 void ProductFp4E2m1(const ProductArgs& args, int tile_begin, int tile_end) noexcept {
   Product<PackedCode::kFp4E2m1>::Run(args, tile_begin, tile_end);
+}
+
+void DecodeBf16(const uint8_t* codes, int units, uint8_t* out, int64_t step_bytes) noexcept {
+  Product<PackedCode::kBf16>::DecodeNumbers(codes, units, out, step_bytes);
+}
+void DecodeFp8E4m3(const uint8_t* codes, int units, uint8_t* out, int64_t step_bytes) noexcept {
+  Product<PackedCode::kFp8E4m3>::DecodeNumbers(codes, units, out, step_bytes);
+}
+void DecodeInt8(const uint8_t* codes, int units, uint8_t* out, int64_t step_bytes) noexcept {
+  Product<PackedCode::kInt8>::DecodeNumbers(codes, units, out, step_bytes);
+}
+void DecodeInt4(const uint8_t* codes, int units, uint8_t* out, int64_t step_bytes) noexcept {
+  Product<PackedCode::kInt4>::DecodeNumbers(codes, units, out, step_bytes);
+}
+void DecodeFp4E2m1(const uint8_t* codes, int units, uint8_t* out, int64_t step_bytes) noexcept {
+  Product<PackedCode::kFp4E2m1>::DecodeNumbers(codes, units, out, step_bytes);
 }
 
 }  // namespace kt::avx512bf16

@@ -32,6 +32,7 @@
 //                        for the form of the weights
 //   LoadWeight, StoreWeight(bytes)
 //                        of the panel
+//   Number<Unit>(weight) the weights themselves, whatever their form
 #ifndef KT_KERNELS_CPU_GEMM_GEMM_BLOCKED_H_
 #define KT_KERNELS_CPU_GEMM_GEMM_BLOCKED_H_
 
@@ -82,6 +83,20 @@ class BlockedProduct {
           }
         }
       }
+    }
+  }
+
+  // See DecodeFn.
+  static void DecodeNumbers(const uint8_t* codes, int units, uint8_t* out, int64_t step_bytes) {
+    for (int u = 0; u < units; ++u, codes += kUnitBytes) {
+      for (int part = 0; part < V::kParts; ++part) {
+        const Unit unit(reinterpret_cast<const char*>(codes) + part * kPartBytes);
+        ForSteps<Unit>([&]<int s>() {
+          V::StoreWeight(reinterpret_cast<char*>(out) + s * step_bytes + part * kPartBytes,
+                         V::template Number<Unit>(unit.template Step<s>()));
+        });
+      }
+      out += Unit::kSteps * step_bytes;
     }
   }
 

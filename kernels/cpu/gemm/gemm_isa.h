@@ -23,6 +23,18 @@ KT_GEMM_ROW(avx512f)
 KT_GEMM_ROW(avx512bf16)  // bf16 x only
 #undef KT_GEMM_ROW
 
+#define KT_GEMM_DECODE(isa)                                                                       \
+  namespace isa {                                                                                 \
+  void DecodeBf16(const uint8_t* codes, int units, uint8_t* out, int64_t step_bytes) noexcept;    \
+  void DecodeFp8E4m3(const uint8_t* codes, int units, uint8_t* out, int64_t step_bytes) noexcept; \
+  void DecodeInt8(const uint8_t* codes, int units, uint8_t* out, int64_t step_bytes) noexcept;    \
+  void DecodeInt4(const uint8_t* codes, int units, uint8_t* out, int64_t step_bytes) noexcept;    \
+  void DecodeFp4E2m1(const uint8_t* codes, int units, uint8_t* out, int64_t step_bytes) noexcept; \
+  }
+KT_GEMM_DECODE(avx2)
+KT_GEMM_DECODE(avx512bf16)
+#undef KT_GEMM_DECODE
+
 }  // namespace kt
 
 #endif  // KT_KERNELS_CPU_GEMM_GEMM_ISA_H_

@@ -80,6 +80,12 @@ struct Widened {
     return Unit::kSumFactor == 1 ? sum : L::Mul(sum, L::Set(Unit::kSumFactor));
   }
 
+  template <typename Unit>
+  static Weight Number(Weight w) {
+    constexpr float kFactor = Unit::kXFactor * Unit::kSumFactor;
+    return kFactor == 1 ? w : L::Mul(w, L::Set(kFactor));
+  }
+
   template <PackedCode kCode>
   struct Unit {
     static constexpr int kSteps = kCode == PackedCode::kBf16                                    ? 2

@@ -34,6 +34,7 @@ constexpr Loop kLoops[][3] = {
     {&avx2::MultiplyFp32, &avx2::MultiplyFp32, &avx2::MultiplyInt8},
     {&avx512f::MultiplyFp32, &avx512f::MultiplyFp32, &avx512f::MultiplyInt8},
     {&avx512f::MultiplyFp32, &avx512bf16::MultiplyBf16, &avx512bf16::MultiplyInt8},
+    {&avx512f::MultiplyFp32, &avx512bf16::MultiplyBf16, &avx512bf16::MultiplyInt8},
 };
 
 template <int Streams>

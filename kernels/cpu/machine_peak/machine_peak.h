@@ -14,7 +14,7 @@ enum class Multiply { kFp32, kBf16, kInt8 };
 // Runs `rounds` rounds of independent multiply-adds with the fastest instruction that the row has
 // for the kind (fp32 stands in where it has none) and returns the operations done, two a
 // multiply-add. The result that is added to *sum keeps the compiler from dropping them. `isa` must
-// be supported by this CPU.
+// be supported by this CPU. Tiles are not measured: kAmx counts what kAvx512Bf16 does.
 double MultiplyAdds(Multiply kind, Isa isa, long rounds, float* sum) noexcept;
 
 // Reads [data, data + bytes) once, as 1, 2 or 4 runs side by side: which of them is fastest differs

@@ -24,6 +24,7 @@
         return avx2::Name(args);                  \
       case Isa::kAvx512f:                         \
       case Isa::kAvx512Bf16:                      \
+      case Isa::kAmx:                             \
         return avx512f::Name(args);               \
     }                                             \
   }

@@ -18,7 +18,7 @@ namespace kt {
 // intrinsics (tests/isa).
 inline bool CanRun(Isa isa) {
 #ifdef KT_EMULATED_AVX512
-  return IsaSupported(Isa::kAvx2);
+  return IsaSupported(isa == Isa::kAmx ? isa : Isa::kAvx2);
 #else
   return IsaSupported(isa);
 #endif
