@@ -202,8 +202,8 @@ std::vector<Flag> MakeTable() {
        "on",
        kWorks,
        "`on`: a request's tokens do not depend on other requests or on how its prompt is cut; "
-       "`off`: prompts may go through faster forms of latent attention and delta nets, equal up to "
-       "rounding",
+       "`off`: prompts may go through faster forms of latent attention and delta nets, and through "
+       "AMX where the processor has it and it measures faster, equal up to rounding",
        0,
        0,
        {},

@@ -142,9 +142,8 @@ class CpuExpertWorker final : public Worker {
     for (size_t l = 0; l < sets_.size(); ++l) {
       if (!sets_[l].empty()) like = bank_.layer(static_cast<int>(l))[sets_[l].front()].gate;
     }
-    KT_ASSIGN_OR_RETURN(
-        const KernelChoice choice,
-        kt::ChooseKernels({context_.isa, device.deterministic(), bf16, like}));
+    KT_ASSIGN_OR_RETURN(const KernelChoice choice,
+                        kt::ChooseKernels({context_.isa, device.deterministic(), bf16, like}));
     context_.isa = choice.isa;
     kernels_ = Describe(choice);
     spdlog::info("kernels: {}", kernels_);

@@ -19,8 +19,7 @@ constexpr int kColumns = 256;  // of y, as a task of the experts has
 AlignedBuffer MadeUpWeights(const PackedMatrix& w) {
   AlignedBuffer bytes(PackedBytes(w.n, w.k, w.format));
   std::mt19937 random(1);
-  for (size_t i = 0; i < bytes.size(); ++i)
-    bytes.data()[i] = static_cast<uint8_t>(random() & 0x3b);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes.data()[i] = static_cast<uint8_t>(random() & 0x3b);
   return bytes;
 }
 
@@ -50,16 +49,16 @@ absl::StatusOr<KernelChoice> FasterKernels(Isa tiles, Isa vectors, const PackedM
   const double tiles_ms = Measure(tiles, args);
   args.y = by_vectors.data();
   const double vectors_ms = Measure(vectors, args);
-  const double error = RelativeError(by_tiles.data(), by_vectors.data(),
-                                     static_cast<int64_t>(by_tiles.size()));
+  const double error =
+      RelativeError(by_tiles.data(), by_vectors.data(), static_cast<int64_t>(by_tiles.size()));
   if (error > SelfCheckBound(true)) {
     return DataLoss("{}: a product differs from that of {} by {:.3g} of the largest value",
                     IsaName(tiles), IsaName(vectors), error);
   }
-  return KernelChoice{tiles_ms < vectors_ms ? tiles : vectors,
-                      fmt::format("{} rows x {} x {}: {} {:.2f} ms, {} {:.2f} ms", kMeasuredRows,
-                                  kColumns, w.k, IsaName(tiles), tiles_ms, IsaName(vectors),
-                                  vectors_ms)};
+  return KernelChoice{
+      tiles_ms < vectors_ms ? tiles : vectors,
+      fmt::format("{} rows x {} x {}: {} {:.2f} ms, {} {:.2f} ms", kMeasuredRows, kColumns, w.k,
+                  IsaName(tiles), tiles_ms, IsaName(vectors), vectors_ms)};
 }
 
 absl::StatusOr<KernelChoice> ChooseKernels(const KernelOptions& o) {

@@ -15,7 +15,7 @@ struct KernelOptions {
   Isa selected;        // by SelectIsa
   bool deterministic;  // --deterministic
   bool bf16;           // activations
-  PackedMatrix like;   // what is multiplied most: its k and format are measured, its data is not read
+  PackedMatrix like;   // what is multiplied most: k and format count, data is not read
 };
 
 struct KernelChoice {

@@ -11,14 +11,15 @@
 namespace kt {
 namespace {
 
-constexpr PackedMatrix kLike{.n = 64, .k = 512, .format = {PackedCode::kInt4, ScaleType::kBf16, 16, 32}};
+constexpr PackedMatrix kLike{
+    .n = 64, .k = 512, .format = {PackedCode::kInt4, ScaleType::kBf16, 16, 32}};
 
 TEST(KernelChoiceTest, TwoRowsAreMeasuredAndComparedInEveryFormat) {
   if (!IsaSupported(Isa::kAvx2)) GTEST_SKIP() << "NOT TESTED: the CPU lacks AVX2";
-  for (PackedFormat format : {PackedFormat{}, kLike.format,
-                              PackedFormat{PackedCode::kFp8E4m3, ScaleType::kF32, 1, 128},
-                              PackedFormat{PackedCode::kInt8, ScaleType::kF32, 16, 512},
-                              PackedFormat{PackedCode::kFp4E2m1, ScaleType::kE8m0, 16, 32}}) {
+  for (PackedFormat format :
+       {PackedFormat{}, kLike.format, PackedFormat{PackedCode::kFp8E4m3, ScaleType::kF32, 1, 128},
+        PackedFormat{PackedCode::kInt8, ScaleType::kF32, 16, 512},
+        PackedFormat{PackedCode::kFp4E2m1, ScaleType::kE8m0, 16, 32}}) {
     const PackedMatrix like{.n = 16, .k = 512, .format = format};
     const auto choice = FasterKernels(Isa::kAvx2, Isa::kScalar, like);
     ASSERT_TRUE(choice.ok()) << choice.status();

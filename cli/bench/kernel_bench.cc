@@ -230,6 +230,7 @@ absl::Status RunKernelBench(const KernelBenchOptions& asked,
     shapes.push_back(shape);
   }
   KT_ASSIGN_OR_RETURN(const Isa isa, SelectIsa());
+  KT_RETURN_IF_ERROR(GemmReady(isa));
   KT_ASSIGN_OR_RETURN(topology::Topology topology, topology::Topology::Load());
   const topology::CpuBudget budget = topology::MeasureCpuBudget(topology);
   if (options.threads.empty()) {

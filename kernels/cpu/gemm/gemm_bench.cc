@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One thread's product with weights that come from DRAM, by format and number of tokens. Compare
 // items (weights) per second between formats, and bytes per second with the machine's read
-// bandwidth. KT_FORCE_ISA picks the kernels.
+// bandwidth. KT_FORCE_ISA picks the kernels; BM_OneDnn does the same products with oneDNN, in bf16
+// where the CPU can, else in fp32.
 #include <benchmark/benchmark.h>
 
 #include <random>
@@ -31,12 +32,7 @@ const Format kFormats[] = {
     {"mxfp4", {PackedCode::kFp4E2m1, ScaleType::kE8m0, 16, 32, 0}},
 };
 
-void BM_Gemm(benchmark::State& state) {
-  const absl::StatusOr<Isa> isa = SelectIsa();
-  if (!isa.ok()) {
-    state.SkipWithError(isa.status().ToString().c_str());
-    return;
-  }
+void Run(benchmark::State& state, const GemmKernels& kernels, const std::string& name) {
   const PackedFormat& format = kFormats[state.range(0)].format;
   const int tokens = static_cast<int>(state.range(1));
   const size_t bytes = PackedBytes(kRows, kColumns, format);
@@ -50,17 +46,35 @@ void BM_Gemm(benchmark::State& state) {
   for (auto _ : state) {
     if (at + bytes > arena.size()) at = 0;
     PackedMatrix w{.data = arena.data() + at, .n = kRows, .k = kColumns, .format = format};
-    Gemm(SelectGemm(*isa), true, {x.data(), kColumns, tokens, w, y.data(), kRows}, 0, Tiles(kRows));
+    Gemm(kernels, true, {x.data(), kColumns, tokens, w, y.data(), kRows}, 0, Tiles(kRows));
     benchmark::DoNotOptimize(y.data());
     at += bytes;
   }
-  state.SetLabel(std::string(kFormats[state.range(0)].name) + " " + IsaName(*isa));
+  state.SetLabel(kFormats[state.range(0)].name + (" " + name));
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(bytes));
   state.SetItemsProcessed(state.iterations() * kRows * kColumns * int64_t{tokens});
 }
+
+void BM_Gemm(benchmark::State& state) {
+  const absl::StatusOr<Isa> isa = SelectIsa();
+  const absl::Status status = isa.ok() ? GemmReady(*isa) : isa.status();
+  if (!status.ok()) return state.SkipWithError(status.ToString().c_str());
+  Run(state, SelectGemm(*isa), IsaName(*isa));
+}
+
+void BM_OneDnn(benchmark::State& state) {
+  const bool bf16 = OneDnnReady(OneDnnPanel::kBf16).ok();
+  const OneDnnPanel panel = bf16 ? OneDnnPanel::kBf16 : OneDnnPanel::kF32;
+  if (const absl::Status status = OneDnnReady(panel); !status.ok())
+    return state.SkipWithError(status.ToString().c_str());
+  Run(state, OneDnnGemm(panel), bf16 ? "oneDNN bf16" : "oneDNN fp32");
+}
+
+const std::vector<int64_t> kAllFormats = benchmark::CreateDenseRange(0, std::size(kFormats) - 1, 1);
 BENCHMARK(BM_Gemm)
     ->ArgNames({"format", "tokens"})
-    ->ArgsProduct({benchmark::CreateDenseRange(0, std::size(kFormats) - 1, 1), {1, 2, 4, 16, 64}});
+    ->ArgsProduct({kAllFormats, {1, 2, 4, 16, 64, 256}});
+BENCHMARK(BM_OneDnn)->ArgNames({"format", "tokens"})->ArgsProduct({kAllFormats, {16, 64, 256}});
 
 }  // namespace
 }  // namespace kt

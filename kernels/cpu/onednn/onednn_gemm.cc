@@ -25,7 +25,6 @@ KT_DEFINE_ISA_DISPATCH(FoldSums, FoldSumsArgs)
 
 namespace {
 
-constexpr int kRows = kOneDnnRows;
 constexpr int kPanelTiles = 16;                      // 256 columns of y
 constexpr int kColumnsMax = 512, kColumnsUnit = 32;  // of a panel: a step of AMX takes 32
 constexpr int kTilesUnit = 4;                        // widths of panels: 64 columns of y is best
@@ -36,6 +35,9 @@ constexpr int kStepBytes = 64;
 struct F32 {
   static constexpr OneDnnPanel kPanel = OneDnnPanel::kF32;
   static constexpr Isa kIsa = Isa::kAvx2;
+  // Whole blocks of 6 (AVX2) and 8 (AVX-512): the rows that oneDNN has left over from its blocks it
+  // sums in another order.
+  static constexpr int kRows = 24;
   static constexpr int kStepColumns = 1, kElementBytes = 4;
   static constexpr dnnl_data_type_t kType = dnnl_f32;
   static constexpr dnnl_format_tag_t kTag = dnnl_ab;  // [columns][n]
@@ -47,6 +49,7 @@ struct F32 {
 struct Bf16 {
   static constexpr OneDnnPanel kPanel = OneDnnPanel::kBf16;
   static constexpr Isa kIsa = Isa::kAvx512Bf16;
+  static constexpr int kRows = 32;  // two tiles of AMX
   static constexpr int kStepColumns = 2, kElementBytes = 2;
   static constexpr dnnl_data_type_t kType = dnnl_bf16;
   static constexpr dnnl_format_tag_t kTag = dnnl_BA16a64b2a;  // [n / 64][columns / 2][64][2]
@@ -56,7 +59,7 @@ struct Bf16 {
                                          &avx512bf16::DecodeInt4,    &avx512bf16::DecodeFp4E2m1};
 };
 
-// sums [kRows, n] = x [kRows, k] panel [k, n] in one thread, for one shape.
+// sums [rows, n] = x [rows, k] panel [k, n] in one thread, for one shape.
 class Primitive {
  public:
   Primitive() = default;
@@ -70,11 +73,11 @@ class Primitive {
   bool made() const { return primitive_ != nullptr; }
 
   absl::Status Make(const OneDnnLibrary& library, dnnl_data_type_t type, dnnl_format_tag_t tag,
-                    int n, int k, void* x, void* panel, void* sums) {
+                    int rows, int n, int k, void* x, void* panel, void* sums) {
     library_ = &library;
     library.omp_set_num_threads(1);
     dnnl_memory_desc_t mds[3];
-    const dnnl_dims_t dims[3] = {{kRows, k}, {k, n}, {kRows, n}};
+    const dnnl_dims_t dims[3] = {{rows, k}, {k, n}, {rows, n}};
     const dnnl_data_type_t types[3] = {type, type, dnnl_f32};
     const dnnl_format_tag_t tags[3] = {dnnl_ab, tag, dnnl_ab};
     dnnl_matmul_desc_t matmul;
@@ -95,16 +98,16 @@ class Primitive {
     const dnnl_status_t status =
         reference ? dnnl_unimplemented : library.primitive_create(&primitive_, desc);
     library.primitive_desc_destroy(desc);
-    if (reference) return Unimplemented("oneDNN has plain loops alone for {}x{}x{}", kRows, n, k);
+    if (reference) return Unimplemented("oneDNN has plain loops alone for {}x{}x{}", rows, n, k);
     if (status != dnnl_success)
-      return ResourceExhausted("oneDNN: no kernel for {}x{}x{} (status {})", kRows, n, k, status);
+      return ResourceExhausted("oneDNN: no kernel for {}x{}x{} (status {})", rows, n, k, status);
     const int names[3] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
     void* const data[3] = {x, panel, sums};
     for (int i = 0; i < 3; ++i) {
       args_[i].arg = names[i];
       if (library.memory_create(&args_[i].memory, &mds[i], library.engine, data[i]) !=
           dnnl_success) {
-        return ResourceExhausted("oneDNN: no memory object for {}x{}x{}", kRows, n, k);
+        return ResourceExhausted("oneDNN: no memory object for {}x{}x{}", rows, n, k);
       }
     }
     return absl::OkStatus();
@@ -148,7 +151,7 @@ class Workspace {
     Primitive& p = primitives_[n / (kTilesUnit * kTileRows) - 1][k / kColumnsUnit - 1];
     if (p.made()) return &p;
     KT_RETURN_IF_ERROR(Open());
-    KT_RETURN_IF_ERROR(p.Make(*library_, P::kType, P::kTag, n, k, x(), panel(), sums()));
+    KT_RETURN_IF_ERROR(p.Make(*library_, P::kType, P::kTag, P::kRows, n, k, x(), panel(), sums()));
     return &p;
   }
 
@@ -161,9 +164,9 @@ class Workspace {
     if (stream_ != nullptr) return absl::OkStatus();
     KT_ASSIGN_OR_RETURN(library_, OneDnnLibrary::Get());
     constexpr size_t kN = kPanelTiles * kTileRows;
-    x_ = AlignedBuffer(size_t{kRows} * kColumnsMax * P::kElementBytes);
+    x_ = AlignedBuffer(size_t{P::kRows} * kColumnsMax * P::kElementBytes);
     panel_ = AlignedBuffer(kN * kColumnsMax * P::kElementBytes);
-    sums_ = AlignedBuffer(kRows * kN * sizeof(float));
+    sums_ = AlignedBuffer(P::kRows * kN * sizeof(float));
     scales_ = AlignedBuffer(kN * sizeof(float));
     if (library_->stream_create(&stream_, library_->engine, dnnl_stream_default_flags) !=
         dnnl_success) {
@@ -213,7 +216,7 @@ void FillRows(const ProductArgs& args, int row, int rows, int begin, int columns
     }
   }
   const size_t row_bytes = size_t(columns_out) * P::kElementBytes;
-  std::memset(out + rows * row_bytes, 0, (kRows - rows) * row_bytes);
+  std::memset(out + rows * row_bytes, 0, (P::kRows - rows) * row_bytes);
 }
 
 template <typename P, PackedCode kCode>
@@ -252,8 +255,8 @@ void Product(const ProductArgs& args, int tile_begin, int tile_end) noexcept {
       }
       ExpandScales(args, tile, tiles, group, workspace.scales());
 
-      for (int row = 0; row < args.tokens; row += kRows) {
-        const int rows = std::min(kRows, args.tokens - row);
+      for (int row = 0; row < args.tokens; row += P::kRows) {
+        const int rows = std::min(P::kRows, args.tokens - row);
         FillRows<P>(args, row, rows, begin, columns, panel_columns, workspace.x());
         workspace.Multiply(**primitive);
         FoldSums(P::kIsa, {workspace.sums(), panel_tiles * kTileRows, workspace.scales(), rows, n,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products by oneDNN: the only way to the tile registers of AMX, and a yardstick for our own.
 //
-// A block of columns of up to 16 tiles of weights is decoded to a panel; kOneDnnRows rows of x at a
-// time, the last ones filled up with zeros, are multiplied by it in one primitive, and the sums
+// A block of columns of up to 16 tiles of weights is decoded to a panel; 32 rows of x at a time (24
+// of fp32), the last ones filled up with zeros, are multiplied by it in one primitive, and the sums
 // folded into y by our own code, scale and all. So every primitive has one of few shapes, made once
 // per thread, and a row's bits do not depend on the rows around it. One thread computes: primitives
 // are made and run with OpenMP's number of threads set to 1 in the calling thread, which spawns
@@ -14,8 +14,6 @@
 #include "kernels/cpu/gemm/gemm_args.h"
 
 namespace kt {
-
-inline constexpr int kOneDnnRows = 32;
 
 // What weights and x are multiplied as.
 enum class OneDnnPanel {
