@@ -23,6 +23,25 @@ using topology::Trim;
 // Weight formats; each has kernels in every row of the table (kernels/cpu/gemm).
 constexpr const char* kFormats[] = {"BF16", "FP8", "INT8", "INT4", "MXFP4"};
 
+// What --deterministic off would bring, or that the row in use needs it.
+void CheckTiles(Isa selected, Findings& findings) {
+  if (!IsaSupported(Isa::kAmx) || (IsaForced() && selected != Isa::kAmx)) return;
+  const absl::Status ready = GemmReady(Isa::kAmx);
+  if (!ready.ok()) {
+    findings.push_back({Level::kWarn, "AMX", Message(ready), "apt-get install libdnnl2"});
+  } else if (!BatchInvariant(selected)) {
+    findings.push_back({Level::kWarn, "AMX",
+                        "KT_FORCE_ISA=amx: not batch-invariant between decode and prefill",
+                        "serve with --deterministic off, or unset KT_FORCE_ISA"});
+  } else {
+    findings.push_back(
+        {Level::kOk, "AMX",
+         fmt::format("with --deterministic off: products of more than {} rows through oneDNN where "
+                     "it measures faster at start; not batch-invariant between decode and prefill",
+                     kFewTokens)});
+  }
+}
+
 void CheckKernels(Findings& findings) {
   std::string present, missing;
   for (const auto& [flag, has] : CpuFlagList()) {
@@ -49,25 +68,6 @@ void CheckKernels(Findings& findings) {
          slow ? "plain C++ is many times slower; use a CPU with AVX2, or unset KT_FORCE_ISA" : ""});
   }
   CheckTiles(*selected, findings);
-}
-
-// What --deterministic off would bring, or that the row in use needs it.
-void CheckTiles(Isa selected, Findings& findings) {
-  if (!IsaSupported(Isa::kAmx) || (IsaForced() && selected != Isa::kAmx)) return;
-  const absl::Status ready = GemmReady(Isa::kAmx);
-  if (!ready.ok()) {
-    findings.push_back({Level::kWarn, "AMX", Message(ready), "apt-get install libdnnl2"});
-  } else if (!BatchInvariant(selected)) {
-    findings.push_back({Level::kWarn, "AMX",
-                        "KT_FORCE_ISA=amx: not batch-invariant between decode and prefill",
-                        "serve with --deterministic off, or unset KT_FORCE_ISA"});
-  } else {
-    findings.push_back(
-        {Level::kOk, "AMX",
-         fmt::format("with --deterministic off: products of more than {} rows through oneDNN where "
-                     "it measures faster at start; not batch-invariant between decode and prefill",
-                     kFewTokens)});
-  }
 }
 
 // CPUs in a list such as "0-3,8"; 0 where there is none.
