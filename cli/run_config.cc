@@ -141,7 +141,8 @@ absl::Status FillComputation(const RunOptions& o, const ModelConfig& model,
   topology::ThreadRequest request{static_cast<int>(expert_threads),
                                   static_cast<int>(workers.count),
                                   {workers.nodes.begin(), workers.nodes.end()},
-                                  static_cast<int>(device_threads)};
+                                  static_cast<int>(device_threads),
+                                  budget.usable_cores};
   KT_ASSIGN_OR_RETURN(topology::ThreadPlan plan, topology::SplitThreads(request, topology));
 
   if (o.activation_dtype == "float32" && o.kv_cache_dtype != "auto") {
@@ -161,6 +162,7 @@ absl::Status FillComputation(const RunOptions& o, const ModelConfig& model,
 
   experts->set_method(o.kt_method);
   experts->set_cpuinfer_threads(Narrow(expert_threads));
+  experts->set_usable_cores(budget.usable_cores);
   experts->set_worker_count(Narrow(workers.count));
   for (int64_t node : workers.nodes) experts->add_numa_nodes(Narrow(node));
   experts->set_gpu_experts_per_layer(gpu_experts);

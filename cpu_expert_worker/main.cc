@@ -44,7 +44,8 @@ class CpuExpertWorker final : public Worker {
         topology::SplitThreads({.expert_threads = o.cpuinfer_threads(),
                                 .workers = o.worker_count(),
                                 .nodes = {o.numa_nodes().begin(), o.numa_nodes().end()},
-                                .device_threads = context.config.device().threads()},
+                                .device_threads = context.config.device().threads(),
+                                .usable_cores = o.usable_cores()},
                                w->topology_));
     w->wait_ = plan.wait;
     w->threads_ = plan.experts[static_cast<size_t>(context.index)];

@@ -37,7 +37,8 @@ class GpuWorker final : public Worker {
         topology::SplitThreads({.expert_threads = experts.cpuinfer_threads(),
                                 .workers = experts.worker_count(),
                                 .nodes = {experts.numa_nodes().begin(), experts.numa_nodes().end()},
-                                .device_threads = config.device().threads()},
+                                .device_threads = config.device().threads(),
+                                .usable_cores = experts.usable_cores()},
                                w->topology_));
     w->wait_ = plan.wait;
     w->pool_ = std::make_unique<topology::ThreadPool>(w->topology_, "kt-device", plan.device.pins,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "common/base/status.h"
@@ -214,10 +215,20 @@ absl::StatusOr<ThreadPlan> SplitThreads(const ThreadRequest& request, const Topo
   }
 
   const std::vector<int> spare = dealer.UntouchedCores();
-  const bool own_cores = static_cast<int>(spare.size()) >= request.device_threads;
-  plan.wait = own_cores && total <= core_count ? kWaitOnOwnCores : kWaitOnSharedCores;
+  const int usable = request.usable_cores > 0 ? request.usable_cores : core_count;
+  const bool own_cores = static_cast<int>(spare.size()) >= request.device_threads &&
+                         total + request.device_threads <= usable;
+  plan.wait = own_cores ? kWaitOnOwnCores : kWaitOnSharedCores;
+  std::set<int> floating;
+  for (const WorkerThreads& worker : plan.experts) {
+    for (const CpuSet& pin : worker.pins) floating.insert(pin.begin(), pin.end());
+  }
+  const auto allowed = topology.allowed_pus();
+  if (usable == core_count || static_cast<int>(floating.size()) < request.device_threads)
+    floating = {allowed.begin(), allowed.end()};
   for (int t = 0; t < request.device_threads; ++t) {
-    plan.device.pins.push_back(own_cores ? dealer.Take(spare) : topology.allowed_pus());
+    plan.device.pins.push_back(own_cores ? dealer.Take(spare)
+                                         : CpuSet(floating.begin(), floating.end()));
   }
   return plan;
 }

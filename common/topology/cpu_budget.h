@@ -67,6 +67,7 @@ struct ThreadRequest {
   std::vector<int> nodes;  // node of each worker (--kt-numa-nodes); empty: dealt out in turn, the
                            // nodes with most usable cores first
   int device_threads = 0;  // of the host device; 0: the device is no CPU
+  int usable_cores = 0;    // CpuBudget's; 0: all of the machine's
 };
 
 // Deals out threads: evenly, the first `expert_threads % workers` workers get one more, each at
@@ -76,7 +77,9 @@ struct ThreadRequest {
 //
 // The host device takes turns with the expert workers (it waits while they compute), so it shares
 // their budget instead of adding to it: it gets the cores that no expert thread is pinned to, where
-// there are enough, else it floats over all allowed CPUs and the kernel balances. Errors:
+// there are enough and the quota pays for both; else it floats, over the CPUs of the expert threads
+// where a quota leaves cores over (a hand-over on one core is cheap, and nobody spins at the
+// quota's expense), over all allowed ones where not. Errors:
 // InvalidArgument for counts below 1, a node that is not there or whose CPUs are not allowed, a
 // list of another length than `workers`.
 absl::StatusOr<ThreadPlan> SplitThreads(const ThreadRequest& request, const Topology& topology);

@@ -109,6 +109,21 @@ TEST(SplitThreadsTest, DeviceFloatsWhereNoCoreIsLeft) {
   EXPECT_EQ(plan.wait.spin_us, kWaitOnSharedCores.spin_us);
 }
 
+TEST(SplitThreadsTest, UnderAQuotaTheDeviceTakesTurnsOnTheExpertsCores) {
+  const Topology topology = Load("two_nodes_smt");
+  ThreadRequest request{.expert_threads = 3, .workers = 1, .device_threads = 2, .usable_cores = 3};
+  ThreadPlan plan = Split(request, topology);
+  EXPECT_THAT(plan.experts[0].pins, ElementsAre(CpuSet{0}, CpuSet{2}, CpuSet{4}));
+  EXPECT_THAT(plan.device.pins, ElementsAre(CpuSet{0, 2, 4}, CpuSet{0, 2, 4}));
+  EXPECT_EQ(plan.wait.spin_us, kWaitOnSharedCores.spin_us);
+  request.usable_cores = 5;  // pays for both
+  plan = Split(request, topology);
+  EXPECT_THAT(plan.device.pins, ElementsAre(CpuSet{6}, CpuSet{8}));
+  EXPECT_EQ(plan.wait.spin_us, kWaitOnOwnCores.spin_us);
+  request.device_threads = 4;
+  EXPECT_THAT(Split(request, topology).device.pins[0], SizeIs(16));  // more than the experts have
+}
+
 TEST(SplitThreadsTest, StaysInsideTheMask) {
   const Topology topology = Load("two_nodes_smt", "2,3,10");
   const ThreadPlan plan = Split({.expert_threads = 2, .workers = 2}, topology);
