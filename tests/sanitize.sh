@@ -6,7 +6,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../deploy/common.sh"
 
 declare -A targets=(
-  [asan]="json_test expert_ring_test expert_ring_fuzz scheduler_test safetensors_fuzz model_config_fuzz tokenizer_json_fuzz request_json_fuzz packed_matrix_test gemm_test moe_ffn_test attention_test mla_test indexer_test delta_net_test stored_model_test tiktoken_fuzz"
+  [asan]="json_test expert_ring_test expert_ring_fuzz scheduler_test safetensors_fuzz model_config_fuzz tokenizer_json_fuzz request_json_fuzz packed_matrix_test quantize_row_test gemm_test int8_gemm_test moe_ffn_test attention_test mla_test indexer_test delta_net_test stored_model_test tiktoken_fuzz"
   [tsan]="expert_ring_test thread_pool_test scheduler_loop_test"
 )
 for preset in asan tsan; do
