@@ -64,41 +64,9 @@ struct Lanes {
   }
 };
 
-template <PackedCode kCode>
-using Product = BlockedProduct<Widened<Lanes>, kCode>;
-
 }  // namespace
 
-void ProductBf16(const ProductArgs& args, int tile_begin, int tile_end) noexcept {
-  Product<PackedCode::kBf16>::Run(args, tile_begin, tile_end);
-}
-void ProductFp8E4m3(const ProductArgs& args, int tile_begin, int tile_end) noexcept {
-  Product<PackedCode::kFp8E4m3>::Run(args, tile_begin, tile_end);
-}
-void ProductInt8(const ProductArgs& args, int tile_begin, int tile_end) noexcept {
-  Product<PackedCode::kInt8>::Run(args, tile_begin, tile_end);
-}
-void ProductInt4(const ProductArgs& args, int tile_begin, int tile_end) noexcept {
-  Product<PackedCode::kInt4>::Run(args, tile_begin, tile_end);
-}
-void ProductFp4E2m1(const ProductArgs& args, int tile_begin, int tile_end) noexcept {
-  Product<PackedCode::kFp4E2m1>::Run(args, tile_begin, tile_end);
-}
-
-void DecodeBf16(const uint8_t* codes, int units, uint8_t* out, int64_t step_bytes) noexcept {
-  Product<PackedCode::kBf16>::DecodeNumbers(codes, units, out, step_bytes);
-}
-void DecodeFp8E4m3(const uint8_t* codes, int units, uint8_t* out, int64_t step_bytes) noexcept {
-  Product<PackedCode::kFp8E4m3>::DecodeNumbers(codes, units, out, step_bytes);
-}
-void DecodeInt8(const uint8_t* codes, int units, uint8_t* out, int64_t step_bytes) noexcept {
-  Product<PackedCode::kInt8>::DecodeNumbers(codes, units, out, step_bytes);
-}
-void DecodeInt4(const uint8_t* codes, int units, uint8_t* out, int64_t step_bytes) noexcept {
-  Product<PackedCode::kInt4>::DecodeNumbers(codes, units, out, step_bytes);
-}
-void DecodeFp4E2m1(const uint8_t* codes, int units, uint8_t* out, int64_t step_bytes) noexcept {
-  Product<PackedCode::kFp4E2m1>::DecodeNumbers(codes, units, out, step_bytes);
-}
+KT_DEFINE_PRODUCTS(Widened<Lanes>)
+KT_DEFINE_DECODERS(Widened<Lanes>)
 
 }  // namespace kt::avx2

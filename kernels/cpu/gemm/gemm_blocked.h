@@ -402,4 +402,28 @@ class BlockedProduct {
 
 }  // namespace kt
 
+// The functions of gemm_isa.h for a V, in the namespace of its instruction set.
+#define KT_DEFINE_PRODUCT(code, ...)                                                   \
+  void Product##code(const ProductArgs& args, int tile_begin, int tile_end) noexcept { \
+    BlockedProduct<__VA_ARGS__, PackedCode::k##code>::Run(args, tile_begin, tile_end); \
+  }
+#define KT_DEFINE_PRODUCTS(...)           \
+  KT_DEFINE_PRODUCT(Bf16, __VA_ARGS__)    \
+  KT_DEFINE_PRODUCT(Fp8E4m3, __VA_ARGS__) \
+  KT_DEFINE_PRODUCT(Int8, __VA_ARGS__)    \
+  KT_DEFINE_PRODUCT(Int4, __VA_ARGS__)    \
+  KT_DEFINE_PRODUCT(Fp4E2m1, __VA_ARGS__)
+
+#define KT_DEFINE_DECODER(code, ...)                                                              \
+  void Decode##code(const uint8_t* codes, int units, uint8_t* out, int64_t step_bytes) noexcept { \
+    BlockedProduct<__VA_ARGS__, PackedCode::k##code>::DecodeNumbers(codes, units, out,            \
+                                                                    step_bytes);                  \
+  }
+#define KT_DEFINE_DECODERS(...)           \
+  KT_DEFINE_DECODER(Bf16, __VA_ARGS__)    \
+  KT_DEFINE_DECODER(Fp8E4m3, __VA_ARGS__) \
+  KT_DEFINE_DECODER(Int8, __VA_ARGS__)    \
+  KT_DEFINE_DECODER(Int4, __VA_ARGS__)    \
+  KT_DEFINE_DECODER(Fp4E2m1, __VA_ARGS__)
+
 #endif  // KT_KERNELS_CPU_GEMM_GEMM_BLOCKED_H_

@@ -14,6 +14,8 @@
 #include <tuple>
 #include <vector>
 
+#include "common/base/aligned_buffer.h"
+#include "kernels/cpu/gemm/gemm_isa.h"
 #include "kernels/cpu/gemm/testing/kernel_testing.h"
 #include "kernels/cpu/gemm/testing/random_matrix.h"
 
@@ -271,6 +273,61 @@ INSTANTIATE_TEST_SUITE_P(Rows, GemmFormatTest,
                            return std::string(std::get<0>(info.param).name) + "_" +
                                   std::get<1>(info.param).name;
                          });
+
+// Panels for other kernels: every code of a unit that products can meet, as a number.
+class GemmDecodeTest : public testing::TestWithParam<Isa> {};
+
+TEST_P(GemmDecodeTest, UnitsBecomeTheNumbersOfTheirCodes) {
+  if (!CanRun(GetParam())) GTEST_SKIP() << "NOT TESTED: the CPU lacks " << IsaName(GetParam());
+  struct Code {
+    PackedCode code;
+    WeightCode number;
+    DecodeFn avx2, avx512bf16;
+  };
+  const Code codes[] = {
+      {PackedCode::kBf16, WeightCode::kBf16, &avx2::DecodeBf16, &avx512bf16::DecodeBf16},
+      {PackedCode::kFp8E4m3, WeightCode::kFp8E4m3, &avx2::DecodeFp8E4m3,
+       &avx512bf16::DecodeFp8E4m3},
+      {PackedCode::kInt8, WeightCode::kInt8, &avx2::DecodeInt8, &avx512bf16::DecodeInt8},
+      {PackedCode::kInt4, WeightCode::kInt4, &avx2::DecodeInt4, &avx512bf16::DecodeInt4},
+      {PackedCode::kFp4E2m1, WeightCode::kFp4E2m1, &avx2::DecodeFp4E2m1,
+       &avx512bf16::DecodeFp4E2m1}};
+  const bool fp32 = GetParam() == Isa::kAvx2;
+  const int step_columns = fp32 ? 1 : 2;
+  constexpr int kUnits = 9, kStepBytes = 3 * kUnitBytes;
+  std::mt19937 rng(20240613);
+  for (const Code& c : codes) {
+    alignas(64) uint8_t units[kUnits * kUnitBytes];
+    for (size_t i = 0; i < sizeof units; ++i) {  // all bytes occur
+      units[i] = static_cast<uint8_t>(i < 256 ? i : rng());
+      if (c.code == PackedCode::kFp8E4m3 && (units[i] & 0x7f) == 0x7f) units[i] = 0x80;
+      if (c.code == PackedCode::kBf16 && i % 2 == 1) units[i] = (units[i] & 0x80) | 0x3f;
+    }
+    const int unit_columns = UnitColumns(c.code), steps = kUnits * unit_columns / step_columns;
+    AlignedBuffer out(size_t(steps) * kStepBytes);
+    std::fill_n(out.data(), out.size(), uint8_t{0xee});
+    (fp32 ? c.avx2 : c.avx512bf16)(units, kUnits, out.data(), kStepBytes);
+    for (int column = 0; column < kUnits * unit_columns; ++column) {
+      for (int row = 0; row < kTileRows; ++row) {
+        const UnitPlace place = PlaceInUnit(c.code, row, column % unit_columns);
+        const uint8_t* unit = units + column / unit_columns * kUnitBytes;
+        const uint8_t* step = out.data() + column / step_columns * kStepBytes;
+        float number;
+        bf16 narrow;
+        std::memcpy(&number, step + (fp32 ? row : 0) * sizeof number, sizeof number);
+        std::memcpy(&narrow, step + (2 * row + column % 2) * sizeof narrow, sizeof narrow);
+        ASSERT_EQ(fp32 ? number : ToFloat(narrow),
+                  CodeValue(c.number, unit + place.byte, place.high))
+            << "code " << static_cast<int>(c.code) << " row " << row << " column " << column;
+      }
+    }
+    for (int step = 0; step < steps; ++step)
+      ASSERT_EQ(out.data()[step * kStepBytes + kUnitBytes], 0xee) << "beyond a step";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, GemmDecodeTest, testing::Values(Isa::kAvx2, Isa::kAvx512Bf16),
+                         [](const auto& info) { return IsaName(info.param); });
 
 }  // namespace
 }  // namespace kt

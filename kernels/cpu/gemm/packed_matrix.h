@@ -70,8 +70,8 @@ size_t PackedBytes(int n, int k, const PackedFormat& format);
 
 // Packs tiles [tile_begin, tile_end) of the view to their places in the matrix that starts at
 // `packed`. Thread-safe on disjoint ranges. Fast where rows are contiguous and codes keep their
-// form. `format` is PackedFormatOf(view, ...) or Int8XFormat(..., view.k). False: a code of kFp8E4m3
-// is NaN, which products do not know; or, with int8_x, a value is not finite.
+// form. `format` is PackedFormatOf(view, ...) or Int8XFormat(..., view.k). False: a code of
+// kFp8E4m3 is NaN, which products do not know; or, with int8_x, a value is not finite.
 [[nodiscard]] bool Pack(const MatrixView& view, const PackedFormat& format, int tile_begin,
                         int tile_end, uint8_t* packed) noexcept;
 

@@ -7,31 +7,14 @@
 
 #include "kernels/cpu/int8_gemm/int8_gemm_blocked.h"
 #include "kernels/cpu/int8_gemm/int8_gemm_isa.h"
+#include "kernels/cpu/int8_gemm/int8_lanes_avx512.h"
 
 namespace kt::avx512bf16 {
 namespace {
 
-// The four bytes at x in all lanes.
-__m512i FourOf(const int8_t* x) {
-  int bytes;
-  __builtin_memcpy(&bytes, x, sizeof bytes);
-  return _mm512_set1_epi32(bytes);
-}
+struct File {};
 
-template <int kOffset>
-struct Blocks {
-  using Acc = __m512i;
-  static Acc Start(int32_t x_sum) { return _mm512_set1_epi32(-kOffset * x_sum); }
-  static void Save(int32_t* sums, Acc acc) { _mm512_storeu_si512(sums, acc); }
-  static void Scale(const int32_t* sums, const char* w_scales, float x_scale, float* y) {
-    const __m512 w = _mm512_castsi512_ps(_mm512_loadu_si512(w_scales));
-    // gcc 12 takes the unmasked conversion for a use of an uninitialised value.
-    const __m512 sum = _mm512_maskz_cvtepi32_ps(0xffff, _mm512_loadu_si512(sums));
-    _mm512_storeu_ps(y, _mm512_mul_ps(_mm512_mul_ps(w, _mm512_set1_ps(x_scale)), sum));
-  }
-};
-
-struct Int8 : Blocks<128> {
+struct Int8 : Int8Lanes512<File, 128> {
   static constexpr int kUnitXBytes = 4;
   static constexpr int kTokensMax = 12;
   // Two blocks that read their weights once are not slowed down by memory; more are faster narrow,
@@ -54,7 +37,7 @@ struct Int8 : Blocks<128> {
   }
 };
 
-struct Int4 : Blocks<8> {
+struct Int4 : Int8Lanes512<File, 8> {
   static constexpr int kUnitXBytes = 8;
   static constexpr int kTokensMax = 5;
   static constexpr int BlockTokens(int) { return kTokensMax; }
@@ -63,21 +46,14 @@ struct Int4 : Blocks<8> {
   template <int T, int M>
   static void Step(Acc (&acc)[T][M], const char* w, int64_t tile_bytes, const int8_t* x,
                    int64_t x_stride) {
-    const __m512i mask = _mm512_set1_epi8(15);
-    __m512i low[T], high[T];
-#pragma GCC unroll 16
-    for (int t = 0; t < T; ++t) {
-      const __m512i codes = _mm512_loadu_si512(w + t * tile_bytes);
-      low[t] = _mm512_and_si512(codes, mask);
-      high[t] = _mm512_and_si512(_mm512_srli_epi16(codes, 4), mask);
-    }
+    const Nibbles<T> codes(w, tile_bytes);
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) {
       const __m512i low_x = FourOf(x + m * x_stride), high_x = FourOf(x + m * x_stride + 4);
 #pragma GCC unroll 16
-      for (int t = 0; t < T; ++t) acc[t][m] = _mm512_dpbusd_epi32(acc[t][m], low[t], low_x);
+      for (int t = 0; t < T; ++t) acc[t][m] = _mm512_dpbusd_epi32(acc[t][m], codes.low[t], low_x);
 #pragma GCC unroll 16
-      for (int t = 0; t < T; ++t) acc[t][m] = _mm512_dpbusd_epi32(acc[t][m], high[t], high_x);
+      for (int t = 0; t < T; ++t) acc[t][m] = _mm512_dpbusd_epi32(acc[t][m], codes.high[t], high_x);
     }
   }
 };

@@ -7,35 +7,22 @@
 
 #include "kernels/cpu/int8_gemm/int8_gemm_blocked.h"
 #include "kernels/cpu/int8_gemm/int8_gemm_isa.h"
+#include "kernels/cpu/int8_gemm/int8_lanes_avx512.h"
 
 namespace kt::avx512f {
 namespace {
 
-// The four bytes at x in all lanes.
-__m512i FourOf(const int8_t* x) {
-  int bytes;
-  __builtin_memcpy(&bytes, x, sizeof bytes);
-  return _mm512_set1_epi32(bytes);
-}
+struct File {};
 
 __m512i AddPairs(__m512i sum, __m512i pairs) {
   return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
 }
 
 template <int kOffset, int kTokens>
-struct Blocks {
-  using Acc = __m512i;
+struct Blocks : Int8Lanes512<File, kOffset> {
   static constexpr int kTokensMax = kTokens;
   static constexpr int BlockTokens(int) { return kTokensMax; }
   static constexpr int Tiles(int) { return 4; }
-  static Acc Start(int32_t x_sum) { return _mm512_set1_epi32(-kOffset * x_sum); }
-  static void Save(int32_t* sums, Acc acc) { _mm512_storeu_si512(sums, acc); }
-  static void Scale(const int32_t* sums, const char* w_scales, float x_scale, float* y) {
-    const __m512 w = _mm512_castsi512_ps(_mm512_loadu_si512(w_scales));
-    // gcc 12 takes the unmasked conversion for a use of an uninitialised value.
-    const __m512 sum = _mm512_maskz_cvtepi32_ps(0xffff, _mm512_loadu_si512(sums));
-    _mm512_storeu_ps(y, _mm512_mul_ps(_mm512_mul_ps(w, _mm512_set1_ps(x_scale)), sum));
-  }
 };
 
 struct Int8 : Blocks<0, 5> {
@@ -72,21 +59,15 @@ struct Int4 : Blocks<8, 4> {
   template <int T, int M>
   static void Step(Acc (&acc)[T][M], const char* w, int64_t tile_bytes, const int8_t* x,
                    int64_t x_stride) {
-    const __m512i mask = _mm512_set1_epi8(15);
-    __m512i low[T], high[T];
-#pragma GCC unroll 16
-    for (int t = 0; t < T; ++t) {
-      const __m512i codes = _mm512_loadu_si512(w + t * tile_bytes);
-      low[t] = _mm512_and_si512(codes, mask);
-      high[t] = _mm512_and_si512(_mm512_srli_epi16(codes, 4), mask);
-    }
+    const Nibbles<T> codes(w, tile_bytes);
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) {
       const __m512i low_x = FourOf(x + m * x_stride), high_x = FourOf(x + m * x_stride + 4);
 #pragma GCC unroll 16
       for (int t = 0; t < T; ++t) {
-        acc[t][m] = AddPairs(acc[t][m], _mm512_add_epi16(_mm512_maddubs_epi16(low[t], low_x),
-                                                         _mm512_maddubs_epi16(high[t], high_x)));
+        acc[t][m] =
+            AddPairs(acc[t][m], _mm512_add_epi16(_mm512_maddubs_epi16(codes.low[t], low_x),
+                                                 _mm512_maddubs_epi16(codes.high[t], high_x)));
       }
     }
   }
