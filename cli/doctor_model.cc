@@ -38,11 +38,8 @@ void CheckFit(const DoctorOptions& options, const ModelConfig& config, const Wei
               Findings& findings) {
   const double needed = static_cast<double>(weights.bytes());
   const double experts = static_cast<double>(weights.expert_bytes());
-  // Free hugetlb pages are not part of what Linux calls available; weights take them first.
-  const int64_t hugetlb_kib = MemInfo(options.root, "HugePages_Free").value_or(0) *
-                              MemInfo(options.root, "Hugepagesize").value_or(0);
   const double available = static_cast<double>(AvailableMemoryBytes(options.root)) +
-                           static_cast<double>(hugetlb_kib) * 1024;
+                           static_cast<double>(FreeHugetlbBytes(options.root));
   const double cache = static_cast<double>(CacheBytesPerToken(config));
   Finding finding{
       .subject = "model memory",

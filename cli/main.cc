@@ -10,6 +10,7 @@
 #include "cli/doctor_command.h"
 #include "cli/model_command.h"
 #include "cli/perplexity_command.h"
+#include "cli/plan_command.h"
 #include "cli/run_command.h"
 #include "cli/selftest_command.h"
 #include "cli/status_command.h"
@@ -27,6 +28,7 @@ int main(int argc, char** argv) {
   kt::cli::RegisterModelCommand(app, &exit_code);
   kt::cli::RegisterChatCommand(app, &exit_code);
   kt::cli::RegisterDoctorCommand(app, &exit_code);
+  kt::cli::RegisterPlanCommand(app, &exit_code);
   kt::cli::RegisterStatusCommand(app, &exit_code);
   kt::cli::RegisterSelftestCommand(app, &exit_code);
   kt::cli::RegisterPerplexityCommand(app, &exit_code);

@@ -10,6 +10,7 @@
 #include "cli/environment.h"
 #include "cli/launch.h"
 #include "cli/model_check.h"
+#include "cli/plan.h"
 #include "cli/run_config.h"
 #include "common/base/exit_code.h"
 #include "common/base/status.h"
@@ -34,8 +35,8 @@ std::string DryRunText(const proto::RuntimeConfig& config) {
 
 }  // namespace
 
-bool ConfigureRun(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* config,
-                  ConfigError* error) {
+bool ReadConfig(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* config,
+                ConfigError* error) {
   auto fail = [error](int code, const absl::Status& status) {
     *error = {code, Message(status)};
     return false;
@@ -64,6 +65,14 @@ bool ConfigureRun(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* co
   for (const std::string& note : EnvironmentNotes()) spdlog::info("{}", note);
   for (const std::string& warning : StartWarnings(*config)) spdlog::warn("{}", warning);
   return true;
+}
+
+bool ConfigureRun(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* config,
+                  ConfigError* error) {
+  if (!ReadConfig(flags, options, config, error)) return false;
+  const absl::Status memory = CheckMemory(*config);
+  if (!memory.ok()) *error = {ExitCodeFor(memory), Message(memory)};
+  return memory.ok();
 }
 
 int RunMain(RunFlags& flags) {

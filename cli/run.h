@@ -15,8 +15,11 @@ struct ConfigError {
   std::string message;
 };
 // Flags → checked configuration (runtime_dir empty), with the log set up and all notes and warnings
-// logged. On failure *error says why and false is returned. Also the way of other commands that
-// start the processes "as run would with these flags".
+// logged. On failure *error says why and false is returned.
+bool ReadConfig(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* config,
+                ConfigError* error);
+// The same for what is to be started: refused where it would not fit into memory. Also the way of
+// other commands that start the processes "as run would with these flags".
 bool ConfigureRun(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* config,
                   ConfigError* error);
 

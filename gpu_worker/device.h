@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -65,18 +66,26 @@ class DeviceBuffer {
   size_t bytes_ = 0;
 };
 
+// What a piece of device memory is for; names are those of the memory plan.
+struct DeviceAllocation {
+  std::string what;
+  size_t bytes = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
 
   virtual std::string name() const = 0;  // "host", "cuda:0 NVIDIA H200"
   // Bytes that may be allocated in all and are allocated now.
-  virtual size_t capacity_bytes() const = 0;
-  virtual size_t used_bytes() const = 0;
+  size_t capacity_bytes() const { return capacity_; }
+  size_t used_bytes() const { return used_; }
+  // Everything that is allocated now, in order of the calls; page-locked host memory apart.
+  std::vector<DeviceAllocation> allocations() const;
 
   // Zeroed, aligned to 256 bytes. ResourceExhausted names `what`, the bytes asked for and those
   // left. Only at start: nothing allocates in a step.
-  virtual absl::StatusOr<DeviceBuffer> Allocate(size_t bytes, const std::string& what) = 0;
+  absl::StatusOr<DeviceBuffer> Allocate(size_t bytes, const std::string& what);
   // Host memory that copies can use directly (page-locked where the device knows that).
   virtual absl::StatusOr<DeviceBuffer> AllocateHost(size_t bytes, const std::string& what) = 0;
 
@@ -92,8 +101,19 @@ class Device {
                                  StreamId stream) = 0;
 
  protected:
+  explicit Device(size_t capacity_bytes) : capacity_(capacity_bytes) {}
+  // Zeroed memory; bytes is a multiple of 256 and above 0.
+  virtual absl::StatusOr<void*> Map(size_t bytes, const std::string& what) = 0;
+  virtual void Unmap(void* data, size_t bytes) = 0;
+  virtual void UnmapHost(void* data, size_t bytes) = 0;  // of AllocateHost
+
+ private:
   friend class DeviceBuffer;
-  virtual void Free(void* data, size_t bytes) = 0;  // of Allocate or AllocateHost
+  void Free(void* data, size_t bytes);
+
+  const size_t capacity_;
+  size_t used_ = 0;
+  std::vector<std::pair<const void*, DeviceAllocation>> allocations_;  // in order of the calls
 };
 
 inline DeviceBuffer::~DeviceBuffer() {

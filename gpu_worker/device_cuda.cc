@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <unordered_set>
 #include <vector>
 
 #include "common/base/status.h"
@@ -14,8 +13,6 @@
 
 namespace kt {
 namespace {
-
-constexpr size_t kAlignment = 256;
 
 cudaMemcpyKind KindOf(CopyKind kind) {
   switch (kind) {
@@ -31,51 +28,14 @@ cudaMemcpyKind KindOf(CopyKind kind) {
 
 class CudaDevice final : public Device {
  public:
+  CudaDevice(std::string name, size_t capacity_bytes)
+      : Device(capacity_bytes), name_(std::move(name)) {}
   ~CudaDevice() override {
     for (cudaEvent_t event : events_) cudaEventDestroy(event);
     for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
   }
 
-  absl::Status Init(int index, size_t memory_bytes_max) {
-    const std::string where = fmt::format("device cuda:{}", index);
-    int count = 0;
-    KT_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceCount(&count), where));
-    if (index < 0 || index >= count)
-      return Unavailable("{}: this process sees {} GPUs; choose one of them or use the host device",
-                         where, count);
-    cudaDeviceProp properties;
-    size_t free_bytes = 0, total_bytes = 0;
-    KT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(index), where));
-    KT_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&properties, index), where));
-    KT_RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free_bytes, &total_bytes), where));
-    name_ = fmt::format("cuda:{} {}", index, properties.name);
-    capacity_ = memory_bytes_max == 0 ? free_bytes : memory_bytes_max;
-    return CreateStream().status();  // StreamId 0
-  }
-
   std::string name() const override { return name_; }
-  size_t capacity_bytes() const override { return capacity_; }
-  size_t used_bytes() const override { return used_; }
-
-  absl::StatusOr<DeviceBuffer> Allocate(size_t bytes, const std::string& what) override {
-    if (bytes == 0) return InvalidArgument("{}: {} has no bytes", name_, what);
-    bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    if (bytes > capacity_ - used_) {
-      return ResourceExhausted(
-          "{}: {} needs {} bytes, {} of {} are left; raise --device-memory-bytes or give the "
-          "device less to hold",
-          name_, what, bytes, capacity_ - used_, capacity_);
-    }
-    void* data = nullptr;
-    KT_RETURN_IF_ERROR(
-        CudaStatus(cudaMalloc(&data, bytes), fmt::format("{}: {} ({} bytes)", name_, what, bytes)));
-    used_ += bytes;
-    DeviceBuffer buffer(this, data, bytes);
-    // Streams do not wait for the default one, on which this runs.
-    KT_RETURN_IF_ERROR(CudaStatus(cudaMemset(data, 0, bytes), what));
-    KT_RETURN_IF_ERROR(CudaStatus(cudaDeviceSynchronize(), what));
-    return buffer;
-  }
 
   absl::StatusOr<DeviceBuffer> AllocateHost(size_t bytes, const std::string& what) override {
     if (bytes == 0) return InvalidArgument("{}: {} has no bytes", name_, what);
@@ -84,7 +44,6 @@ class CudaDevice final : public Device {
         CudaStatus(cudaHostAlloc(&data, bytes, cudaHostAllocDefault),
                    fmt::format("{}: page-locked {} ({} bytes)", name_, what, bytes)));
     std::memset(data, 0, bytes);
-    host_.insert(data);
     return DeviceBuffer(this, data, bytes);
   }
 
@@ -124,20 +83,24 @@ class CudaDevice final : public Device {
   }
 
  protected:
-  void Free(void* data, size_t bytes) override {
-    if (host_.erase(data) != 0) {
-      cudaFreeHost(data);
-      return;
+  absl::StatusOr<void*> Map(size_t bytes, const std::string& what) override {
+    void* data = nullptr;
+    KT_RETURN_IF_ERROR(
+        CudaStatus(cudaMalloc(&data, bytes), fmt::format("{}: {} ({} bytes)", name_, what, bytes)));
+    // Streams do not wait for the default one, on which this runs.
+    absl::Status zeroed = CudaStatus(cudaMemset(data, 0, bytes), what);
+    if (zeroed.ok()) zeroed = CudaStatus(cudaDeviceSynchronize(), what);
+    if (!zeroed.ok()) {
+      cudaFree(data);
+      return zeroed;
     }
-    cudaFree(data);
-    used_ -= bytes;
+    return data;
   }
+  void Unmap(void* data, size_t) override { cudaFree(data); }
+  void UnmapHost(void* data, size_t) override { cudaFreeHost(data); }
 
  private:
-  std::string name_;
-  size_t capacity_ = 0;
-  size_t used_ = 0;
-  std::unordered_set<void*> host_;  // page-locked buffers that are alive
+  const std::string name_;
   std::vector<cudaStream_t> streams_;
   std::vector<cudaEvent_t> events_;
 };
@@ -145,8 +108,20 @@ class CudaDevice final : public Device {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index, size_t memory_bytes_max) {
-  auto device = std::make_unique<CudaDevice>();
-  KT_RETURN_IF_ERROR(device->Init(index, memory_bytes_max));
+  const std::string where = fmt::format("device cuda:{}", index);
+  int count = 0;
+  KT_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceCount(&count), where));
+  if (index < 0 || index >= count)
+    return Unavailable("{}: this process sees {} GPUs; choose one of them or use the host device",
+                       where, count);
+  cudaDeviceProp properties;
+  size_t free_bytes = 0, total_bytes = 0;
+  KT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(index), where));
+  KT_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&properties, index), where));
+  KT_RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free_bytes, &total_bytes), where));
+  auto device = std::make_unique<CudaDevice>(fmt::format("cuda:{} {}", index, properties.name),
+                                             memory_bytes_max == 0 ? free_bytes : memory_bytes_max);
+  KT_RETURN_IF_ERROR(device->CreateStream().status());  // StreamId 0
   return std::unique_ptr<Device>(std::move(device));
 }
 

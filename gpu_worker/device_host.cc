@@ -15,32 +15,16 @@
 namespace kt {
 namespace {
 
+size_t PhysicalBytes() {
+  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
+}
+
 class HostDevice final : public Device {
  public:
   HostDevice(size_t memory_bytes_max, double copy_gbps)
-      : capped_(memory_bytes_max != 0), copy_gbps_(copy_gbps) {
-    size_t physical =
-        static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
-    capacity_ = capped_ ? memory_bytes_max : physical;
-  }
+      : Device(memory_bytes_max != 0 ? memory_bytes_max : PhysicalBytes()), copy_gbps_(copy_gbps) {}
 
   std::string name() const override { return "host"; }
-  size_t capacity_bytes() const override { return capacity_; }
-  size_t used_bytes() const override { return used_; }
-
-  absl::StatusOr<DeviceBuffer> Allocate(size_t bytes, const std::string& what) override {
-    bytes = (bytes + 255) / 256 * 256;
-    if (bytes > capacity_ - used_) {
-      return ResourceExhausted(
-          "device host: {} needs {} bytes, {} of {} are left; raise {} or give the device less to "
-          "hold",
-          what, bytes, capacity_ - used_, capacity_,
-          capped_ ? "--device-memory-bytes" : "the machine's memory");
-    }
-    KT_ASSIGN_OR_RETURN(void* p, Map(bytes, what));
-    used_ += bytes;
-    return DeviceBuffer(this, p, bytes);
-  }
 
   // On this device host memory is device memory; it counts as used all the same.
   absl::StatusOr<DeviceBuffer> AllocateHost(size_t bytes, const std::string& what) override {
@@ -65,14 +49,7 @@ class HostDevice final : public Device {
   }
 
  protected:
-  void Free(void* data, size_t bytes) override {
-    munmap(data, bytes);
-    used_ -= bytes;
-  }
-
- private:
-  absl::StatusOr<void*> Map(size_t bytes, const std::string& what) {
-    if (bytes == 0) return InvalidArgument("device host: {} has no bytes", what);
+  absl::StatusOr<void*> Map(size_t bytes, const std::string& what) override {
     void* p = MapMemory(-1, bytes);
     if (p == nullptr)
       return ResourceExhausted("device host: no memory for {} ({} bytes): {}", what, bytes,
@@ -80,11 +57,11 @@ class HostDevice final : public Device {
     if (bytes >= kHugePage) madvise(p, bytes, MADV_HUGEPAGE);
     return p;
   }
+  void Unmap(void* data, size_t bytes) override { munmap(data, bytes); }
+  void UnmapHost(void* data, size_t bytes) override { munmap(data, bytes); }
 
-  const bool capped_;
+ private:
   const double copy_gbps_;
-  size_t capacity_ = 0;
-  size_t used_ = 0;
   int streams_ = 0;
   int events_ = 0;
 };

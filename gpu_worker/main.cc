@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // kt-gpu-worker: one rank of the device side. Wires device, weights, cache, forward pass, engine
 // and service, top to bottom.
-#include <bit>
-
 #include "common/base/status.h"
 #include "common/ipc/pages.h"
 #include "common/model/placement.h"
@@ -10,7 +8,7 @@
 #include "common/topology/thread_pool.h"
 #include "gpu_worker/device_check.h"
 #include "gpu_worker/device_host.h"
-#include "gpu_worker/ops_host.h"
+#include "gpu_worker/rank_engine.h"
 #include "gpu_worker/worker_service.h"
 #include "spdlog/spdlog.h"
 #include "worker/kernel_choice.h"
@@ -100,13 +98,18 @@ class GpuWorker final : public Worker {
         "{} threads; dense weights {:.1f} MB, resident experts {:.1f} MB, KV cache {} blocks of {} "
         "tokens {:.1f} MB",
         pool_->threads(), static_cast<double>(dense_bytes) / 1e6,
-        static_cast<double>(resident_bytes) / 1e6, cache_.shape().blocks,
-        cache_.shape().block_tokens, static_cast<double>(cache_.bytes()) / 1e6);
+        static_cast<double>(resident_bytes) / 1e6, engine_->cache.shape().blocks,
+        engine_->cache.shape().block_tokens, static_cast<double>(engine_->cache.bytes()) / 1e6);
     proto::WorkerFacts facts;
     facts.set_step_tokens_max(StepTokensMax(config.scheduler()));
-    facts.set_kv_blocks(cache_.shape().blocks);
+    facts.set_kv_blocks(engine_->cache.shape().blocks);
     facts.set_weight_bytes(static_cast<int64_t>(total));
     facts.set_arena_bytes(static_cast<int64_t>(device_->used_bytes()));
+    for (const DeviceAllocation& a : device_->allocations()) {
+      proto::MemoryPool* pool = facts.add_pools();
+      pool->set_name(a.what);
+      pool->set_bytes(static_cast<int64_t>(a.bytes));
+    }
     facts.set_threads(pool_->threads());
     facts.set_numa_node(-1);
     facts.set_kernels(Describe(choice));
@@ -157,64 +160,22 @@ class GpuWorker final : public Worker {
 
   absl::Status BuildEngine() {
     const proto::RuntimeConfig& config = context_.config;
-    const proto::SchedulerOptions& scheduler = config.scheduler();
-    for (const IndexerConfig& ix : model_.indexers) {
-      if (config.device().fp8_index_keys() &&
-          !std::has_single_bit(static_cast<unsigned>(ix.head_dim)))
-        return InvalidArgument(
-            "--fp8-index-keys: the model's index_head_dim {} is not a power of two, which the "
-            "Hadamard transform needs",
-            ix.head_dim);
-    }
-    int tokens_max = StepTokensMax(scheduler);
-    bool bf16 = config.device().activation_dtype() == "bf16";
-    KT_ASSIGN_OR_RETURN(ops_, MakeHostOps({.isa = context_.isa,
-                                           .bf16 = bf16,
-                                           .block_tokens = scheduler.block_tokens(),
-                                           .tokens_max = tokens_max,
-                                           .position_max = config.model().context_length(),
-                                           .linear_width = WidestProjection(model_),
-                                           .deterministic = config.device().deterministic()},
-                                          model_, *device_, *pool_));
-    KT_ASSIGN_OR_RETURN(
-        cache_, KvPool::Allocate(model_,
-                                 {.blocks = KvBlocks(scheduler),
-                                  .block_tokens = scheduler.block_tokens(),
-                                  .state_slots = HasState(model_) ? StateSlots(scheduler) : 0,
-                                  .activation_bytes = ops_->activation_bytes()},
-                                 *device_));
-    KT_ASSIGN_OR_RETURN(forward_,
-                        Forward::Create({.config = &model_,
-                                         .device = device_.get(),
-                                         .ops = ops_.get(),
-                                         .dense = &dense_,
-                                         .resident = &resident_,
-                                         .resident_sets = &resident_sets_,
-                                         .cache = &cache_,
-                                         .tokens_max = tokens_max,
-                                         .fp8_index_keys = config.device().fp8_index_keys()}));
-    StepLimits limits{.tokens_max = tokens_max,
-                      .sequences_max = scheduler.max_running_requests(),
-                      .vocab = model_.vocab,
-                      .kv_blocks = cache_.shape().blocks,
-                      .block_tokens = cache_.shape().block_tokens,
-                      .position_max = config.model().context_length(),
-                      .state_slots = cache_.shape().state_slots};
-    KT_ASSIGN_OR_RETURN(engine_, Engine::Create({.config = &model_,
-                                                 .device = device_.get(),
-                                                 .ops = ops_.get(),
-                                                 .dense = &dense_,
-                                                 .cache = &cache_,
-                                                 .forward = forward_.get(),
-                                                 .limits = limits}));
+    KT_ASSIGN_OR_RETURN(engine_, BuildRankEngine({.config = &config,
+                                                  .model = &model_,
+                                                  .device = device_.get(),
+                                                  .parallel = pool_.get(),
+                                                  .isa = context_.isa,
+                                                  .dense = &dense_,
+                                                  .resident = &resident_,
+                                                  .resident_sets = &resident_sets_}));
     const MoeConfig moe = model_.moes.empty() ? MoeConfig{} : model_.moes[0];
     RingShape shape{.workers = config.experts().worker_count(),
-                    .tokens_max = tokens_max,
+                    .tokens_max = StepTokensMax(config.scheduler()),
                     .hidden = moe.width,
                     .top_k = moe.top_k,
-                    .activation_bytes = ops_->activation_bytes()};
+                    .activation_bytes = engine_->ops->activation_bytes()};
     service_ = std::make_unique<WorkerService>(
-        engine_.get(), shape, RingWaitPolicy{wait_.spin_us}, context_.segments,
+        engine_->engine.get(), shape, RingWaitPolicy{wait_.spin_us}, context_.segments,
         [this] { pool_->BindCaller(); }, [this](bool all) { return SelfCheck(all); });
     pool_->BeginActive();
     return absl::OkStatus();
@@ -231,10 +192,7 @@ class GpuWorker final : public Worker {
   DenseWeights dense_;
   DeviceBuffer resident_memory_;
   ExpertBank resident_;
-  std::unique_ptr<Ops> ops_;
-  KvPool cache_;
-  std::unique_ptr<Forward> forward_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<RankEngine> engine_;
   std::unique_ptr<WorkerService> service_;
 };
 

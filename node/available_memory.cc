@@ -72,4 +72,10 @@ uint64_t AvailableMemoryBytes(const std::string& root) {
   return available;
 }
 
+uint64_t FreeHugetlbBytes(const std::string& root) {
+  const std::string meminfo = root + "/proc/meminfo";
+  return ReadNumber(meminfo, "HugePages_Free:").value_or(0) *
+         ReadNumber(meminfo, "Hugepagesize:").value_or(0) * 1024;
+}
+
 }  // namespace kt

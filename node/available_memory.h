@@ -12,6 +12,9 @@ namespace kt {
 // prefixed to /proc and /sys. Unreadable files count as no limit.
 uint64_t AvailableMemoryBytes(const std::string& root = "");
 
+// Of hugetlb pages that nobody has, which are no part of the above.
+uint64_t FreeHugetlbBytes(const std::string& root = "");
+
 }  // namespace kt
 
 #endif  // KT_NODE_AVAILABLE_MEMORY_H_

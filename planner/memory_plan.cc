@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/memory_plan.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "common/base/status.h"
+#include "common/ipc/expert_ring.h"
+#include "common/model/placement.h"
+#include "gpu_worker/rank_engine.h"
+#include "planner/measuring_device.h"
+#include "worker/expert_bank.h"
+#include "worker/moe_shape.h"
+#include "worker/step_limits.h"
+
+namespace kt {
+namespace {
+
+// A program with its libraries, gRPC and threads before it holds anything: what a process was
+// measured to keep beyond its pools.
+constexpr int64_t kProgramBytes = int64_t{24} << 20;
+
+// Threads that compute nothing.
+class ThreadCount final : public Parallel {
+ public:
+  explicit ThreadCount(int threads) : threads_(std::max(1, threads)) {}
+  int threads() const override { return threads_; }
+  void Run(int, FunctionRef<void(int, int)>) override {}
+
+ private:
+  const int threads_;
+};
+
+bool IsBf16(const proto::RuntimeConfig& config) {
+  return config.device().activation_dtype() == "bf16";
+}
+
+ExpertSets CpuSets(const proto::RuntimeConfig& config, const ModelConfig& model) {
+  return UniformPlacement(model, config.experts().gpu_experts_per_layer()).CpuExperts(model);
+}
+
+absl::StatusOr<PlannedProcess> PlanRank(const proto::RuntimeConfig& config,
+                                        const PlannedModel& model, Isa isa, int rank) {
+  PlannedProcess process{.name = fmt::format("kt-gpu-worker-{}", rank)};
+  const bool exact = !IsBf16(config);
+  const ExpertSets residents =
+      UniformPlacement(*model.config, config.experts().gpu_experts_per_layer()).device;
+  const IntermediateSlice whole{
+      0, model.config->moes.empty() ? 0 : model.config->moes[0].intermediate};
+  auto weights = [&](const char* name, size_t bytes) {
+    if (bytes > 0) process.pools.push_back({name, static_cast<int64_t>(bytes), PoolKind::kStatic});
+  };
+  weights("dense weights",
+          DenseWeights::Bytes(*model.config, *model.weights,
+                              {.exact = exact, .plain_latent = !config.device().deterministic()}));
+  weights("resident experts (--kt-num-gpu-experts)",
+          ExpertBank::Bytes(*model.config, *model.weights, residents, whole, {exact}));
+
+  MeasuringDevice device;
+  ThreadCount threads(config.device().threads());
+  const DenseWeights dense;
+  const ExpertBank bank;
+  KT_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
+                      BuildRankEngine({.config = &config,
+                                       .model = model.config,
+                                       .device = &device,
+                                       .parallel = &threads,
+                                       .isa = isa,
+                                       .dense = &dense,
+                                       .resident = &bank,
+                                       .resident_sets = &residents}));
+  for (const DeviceAllocation& a : device.allocations()) {
+    const bool cache = a.bytes == engine->cache.bytes() && a.what.starts_with("KV cache");
+    process.pools.push_back(
+        {a.what, static_cast<int64_t>(a.bytes), cache ? PoolKind::kStatic : PoolKind::kWorkspace});
+  }
+  process.pools.push_back({"program", kProgramBytes, PoolKind::kHost});
+  return process;
+}
+
+absl::StatusOr<PlannedProcess> PlanExpertWorker(const proto::RuntimeConfig& config,
+                                                const PlannedModel& model, Isa isa, int index) {
+  PlannedProcess process{.name = fmt::format("kt-cpu-expert-worker-{}", index)};
+  const MoeConfig& moe = model.config->moes[0];
+  const int workers = config.experts().worker_count();
+  KT_ASSIGN_OR_RETURN(const IntermediateSlice slice,
+                      SliceOfWorker(moe.intermediate, index, workers));
+  const size_t arena =
+      ExpertBank::Bytes(*model.config, *model.expert_weights, CpuSets(config, *model.config), slice,
+                        ExpertFormOf(config.experts().method(), !IsBf16(config)));
+  if (arena > 0) process.pools.push_back({"experts", static_cast<int64_t>(arena), PoolKind::kHost});
+  const int threads = config.experts().cpuinfer_threads() / workers +
+                      (index < config.experts().cpuinfer_threads() % workers ? 1 : 0);
+  const MoeFfn ffn(MoeShapeOf(moe, slice.end - slice.begin), isa, kMoeTokensPerPass);
+  process.pools.push_back(
+      {"scratch", static_cast<int64_t>(ffn.ScratchBytes(std::max(1, threads))), PoolKind::kHost});
+  process.pools.push_back({"program", kProgramBytes, PoolKind::kHost});
+  return process;
+}
+
+std::string Gb(int64_t bytes) {
+  return bytes < 100'000'000 ? fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6)
+                             : fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
+}
+
+}  // namespace
+
+int64_t PlannedProcess::device_bytes() const {
+  int64_t bytes = 0;
+  for (const PlannedPool& p : pools) bytes += p.kind == PoolKind::kHost ? 0 : p.bytes;
+  return bytes;
+}
+
+int64_t MemoryPlan::host_bytes() const {
+  int64_t bytes = 0;
+  for (const PlannedProcess& process : processes) {
+    for (const PlannedPool& p : process.pools)
+      bytes += p.kind == PoolKind::kHost || machine.device_is_host ? p.bytes : 0;
+  }
+  return bytes;
+}
+
+std::vector<std::string> MemoryPlan::Shortfalls() const {
+  std::vector<std::string> all;
+  for (const PlannedProcess& process : processes) {
+    if (machine.device_bytes == 0) break;
+    int64_t fixed = 0;
+    for (const PlannedPool& p : process.pools) fixed += p.kind == PoolKind::kStatic ? p.bytes : 0;
+    const auto allowed =
+        static_cast<int64_t>(static_cast<double>(machine.device_bytes) * static_fraction);
+    if (process.device_bytes() > machine.device_bytes) {
+      all.push_back(fmt::format("{} needs {} of device memory, there are {}", process.name,
+                                Gb(process.device_bytes()), Gb(machine.device_bytes)));
+    } else if (static_fraction > 0 && fixed > allowed) {
+      all.push_back(fmt::format(
+          "{}: weights and cache take {}, --mem-fraction-static {} of {} leaves {} for them",
+          process.name, Gb(fixed), static_fraction, Gb(machine.device_bytes), Gb(allowed)));
+    }
+  }
+  if (host_bytes() > machine.host_bytes)
+    all.push_back(fmt::format("{} of memory are needed, {} can be had", Gb(host_bytes()),
+                              Gb(machine.host_bytes)));
+  return all;
+}
+
+absl::StatusOr<MemoryPlan> PlanMemory(const proto::RuntimeConfig& config, const PlannedModel& model,
+                                      const MachineMemory& machine) {
+  MemoryPlan plan{.machine = machine, .static_fraction = config.device().mem_fraction_static()};
+  KT_ASSIGN_OR_RETURN(const Isa isa, SelectIsa());
+  plan.processes.push_back(
+      {.name = "kt-coordinator", .pools = {{"program", 2 * kProgramBytes, PoolKind::kHost}}});
+  for (int rank = 0; rank < config.device().tensor_parallel_size(); ++rank) {
+    KT_ASSIGN_OR_RETURN(PlannedProcess process, PlanRank(config, model, isa, rank));
+    plan.processes.push_back(std::move(process));
+  }
+  if (model.config->moes.empty()) return plan;
+  const MoeConfig& moe = model.config->moes[0];
+  if (config.experts().transport() == "ring") {
+    const RingShape ring{.workers = config.experts().worker_count(),
+                         .tokens_max = StepTokensMax(config.scheduler()),
+                         .hidden = moe.width,
+                         .top_k = moe.top_k,
+                         .activation_bytes = IsBf16(config) ? 2 : 4};
+    plan.processes.back().pools.push_back(
+        {"expert ring", static_cast<int64_t>(RingBytes(ring)), PoolKind::kHost});
+  }
+  for (int i = 0; i < config.experts().worker_count(); ++i) {
+    KT_ASSIGN_OR_RETURN(PlannedProcess process, PlanExpertWorker(config, model, isa, i));
+    plan.processes.push_back(std::move(process));
+  }
+  return plan;
+}
+
+namespace {
+
+// A flag that the plan depends on: less of it, less memory.
+struct Knob {
+  const char* flag;
+  int64_t (*get)(const proto::RuntimeConfig&);
+  void (*set)(proto::RuntimeConfig&, int64_t);
+  int64_t least;
+  int64_t step;  // values are multiples of it, but for the largest
+};
+
+const std::vector<Knob>& Knobs() {
+  static const std::vector<Knob> knobs = {
+      {"--kt-num-gpu-experts",
+       [](const proto::RuntimeConfig& c) { return int64_t{c.experts().gpu_experts_per_layer()}; },
+       [](proto::RuntimeConfig& c, int64_t v) {
+         c.mutable_experts()->set_gpu_experts_per_layer(static_cast<int32_t>(v));
+       },
+       0, 1},
+      {"--max-total-tokens",
+       [](const proto::RuntimeConfig& c) { return int64_t{c.scheduler().max_total_tokens()}; },
+       [](proto::RuntimeConfig& c, int64_t v) {
+         c.mutable_scheduler()->set_max_total_tokens(static_cast<int32_t>(v));
+         // The context is never longer than the cache (run_config.cc).
+         c.mutable_model()->set_context_length(
+             std::min(c.model().context_length(), static_cast<int32_t>(v)));
+       },
+       256, 16},
+      {"--chunked-prefill-size",
+       [](const proto::RuntimeConfig& c) { return int64_t{c.scheduler().chunked_prefill_size()}; },
+       [](proto::RuntimeConfig& c, int64_t v) {
+         c.mutable_scheduler()->set_chunked_prefill_size(static_cast<int32_t>(v));
+       },
+       32, 32},
+      {"--max-running-requests",
+       [](const proto::RuntimeConfig& c) { return int64_t{c.scheduler().max_running_requests()}; },
+       [](proto::RuntimeConfig& c, int64_t v) {
+         c.mutable_scheduler()->set_max_running_requests(static_cast<int32_t>(v));
+       },
+       1, 1},
+  };
+  return knobs;
+}
+
+bool Fits(const proto::RuntimeConfig& config, const PlannedModel& model,
+          const MachineMemory& machine) {
+  absl::StatusOr<MemoryPlan> plan = PlanMemory(config, model, machine);
+  return plan.ok() && plan->fits();
+}
+
+// The largest value up to that of `config` at which it fits; nullopt: even the least does not.
+std::optional<int64_t> Largest(const Knob& knob, const proto::RuntimeConfig& config,
+                               const PlannedModel& model, const MachineMemory& machine) {
+  const int64_t asked = knob.get(config);
+  auto fits = [&](int64_t value) {
+    proto::RuntimeConfig changed = config;
+    knob.set(changed, value);
+    return Fits(changed, model, machine);
+  };
+  if (asked <= knob.least || !fits(knob.least)) return std::nullopt;
+  int64_t low = 0, high = (asked - knob.least) / knob.step;  // in steps above the least
+  while (low < high) {
+    const int64_t middle = (low + high + 1) / 2;
+    if (fits(knob.least + middle * knob.step)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return knob.least + low * knob.step;
+}
+
+}  // namespace
+
+std::vector<PlanFix> SmallestChanges(const proto::RuntimeConfig& config, const PlannedModel& model,
+                                     const MachineMemory& machine) {
+  std::vector<PlanFix> fixes;
+  for (const Knob& knob : Knobs()) {
+    if (const auto to = Largest(knob, config, model, machine))
+      fixes.push_back({{knob.flag, knob.get(config), *to}});
+  }
+  if (!fixes.empty()) return fixes;
+  // One after the other to its least, until one of them is enough.
+  proto::RuntimeConfig changed = config;
+  PlanFix together;
+  for (const Knob& knob : Knobs()) {
+    const int64_t asked = knob.get(config);
+    if (asked <= knob.least) continue;
+    const auto to = Largest(knob, changed, model, machine);
+    together.push_back({knob.flag, asked, to.value_or(knob.least)});
+    if (to) return {together};
+    knob.set(changed, knob.least);
+  }
+  return {};
+}
+
+std::string FixText(const std::vector<PlanFix>& fixes) {
+  if (fixes.empty()) return "no flag makes it fit, the weights alone are too much";
+  std::vector<std::string> alternatives;
+  for (const PlanFix& fix : fixes) {
+    std::vector<std::string> flags;
+    for (const PlanChange& c : fix)
+      flags.push_back(fmt::format("{} {} (now {})", c.flag, c.to, c.from));
+    alternatives.push_back(fmt::format("{}", fmt::join(flags, " with ")));
+  }
+  return fmt::format("what would fit: {}", fmt::join(alternatives, ", or "));
+}
+
+std::string PlanText(const MemoryPlan& plan, const std::vector<PlanFix>& fixes) {
+  std::string text;
+  for (const PlannedProcess& process : plan.processes) {
+    for (const PlannedPool& pool : process.pools) {
+      text +=
+          fmt::format("{:<24}{:<8}{:>12}  {}\n", process.name,
+                      pool.kind == PoolKind::kHost ? "host" : "device", Gb(pool.bytes), pool.name);
+    }
+  }
+  for (const PlannedProcess& process : plan.processes) {
+    if (process.device_bytes() == 0 || plan.machine.device_bytes == 0) continue;
+    text += fmt::format("{}: {} of {} device memory\n", process.name, Gb(process.device_bytes()),
+                        Gb(plan.machine.device_bytes));
+  }
+  text += fmt::format("all processes: {} of {} host memory{}\n", Gb(plan.host_bytes()),
+                      Gb(plan.machine.host_bytes),
+                      plan.machine.device_is_host ? ", the host device's included" : "");
+  const std::vector<std::string> shortfalls = plan.Shortfalls();
+  for (const std::string& shortfall : shortfalls) text += "does not fit: " + shortfall + "\n";
+  if (shortfalls.empty()) {
+    text += "fits\n";
+  } else {
+    text += FixText(fixes) + "\n";
+  }
+  return text;
+}
+
+Json PlanJson(const MemoryPlan& plan, const std::vector<PlanFix>& fixes) {
+  Json json{{"fits", plan.fits()},
+            {"host_bytes", plan.host_bytes()},
+            {"host_bytes_available", plan.machine.host_bytes},
+            {"device_bytes_available", plan.machine.device_bytes},
+            {"shortfalls", plan.Shortfalls()},
+            {"processes", Json::array()},
+            {"fixes", Json::array()}};
+  for (const PlannedProcess& process : plan.processes) {
+    Json pools = Json::array();
+    for (const PlannedPool& pool : process.pools) {
+      pools.push_back({{"name", pool.name},
+                       {"bytes", pool.bytes},
+                       {"where", pool.kind == PoolKind::kHost ? "host" : "device"}});
+    }
+    json["processes"].push_back({{"name", process.name},
+                                 {"device_bytes", process.device_bytes()},
+                                 {"pools", std::move(pools)}});
+  }
+  for (const PlanFix& fix : fixes) {
+    Json changes = Json::array();
+    for (const PlanChange& c : fix)
+      changes.push_back({{"flag", c.flag}, {"from", c.from}, {"to", c.to}});
+    json["fixes"].push_back(std::move(changes));
+  }
+  return json;
+}
+
+}  // namespace kt
