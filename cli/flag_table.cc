@@ -229,8 +229,11 @@ std::vector<Flag> MakeTable() {
        "Slows copies of the host device to so many GB/s; 0: not", 0, 1e6},
       {kDevice, "--device-threads", "N", &R::device_threads, "as --kt-cpuinfer", kWorks,
        "Compute threads of the host device, which takes turns with the expert workers", 1, 65536},
-      {kDevice, "--mem-fraction-static", "X", &R::mem_fraction_static, "", kAccepted,
-       "the host device allocates what it needs; its cap is --device-memory-bytes", 0.01, 1},
+      {kDevice, "--mem-fraction-static", "X", &R::mem_fraction_static, "all", kWorks,
+       "Share of the device's memory that weights and cache may take together; more is refused at "
+       "the start. What else a step needs is reserved beside them, so the share need not leave "
+       "room",
+       0.01, 1},
       {kDevice,
        "--tensor-parallel-size,--tp,--tp-size",
        "N",

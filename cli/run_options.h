@@ -36,7 +36,7 @@ struct RunOptions {
   int64_t device_memory_bytes = 0;
   double device_copy_gbps = 0;
   int64_t device_threads = 0;
-  double mem_fraction_static = 0.9;
+  double mem_fraction_static = 0;
   std::string kv_cache_dtype = "auto";
 
   std::string kt_method;  // empty: what the checkpoint is stored in

@@ -105,6 +105,13 @@ class CpuExpertWorker final : public Worker {
     facts.set_threads(pool_->threads());
     facts.set_numa_node(threads_.node);
     facts.set_kernels(kernels_);
+    auto pool = [&facts](const char* name, size_t size) {
+      proto::MemoryPool* out = facts.add_pools();
+      out->set_name(name);
+      out->set_bytes(static_cast<int64_t>(size));
+    };
+    if (bytes > 0) pool("experts", arena_.segment.size());
+    pool("scratch", scratch_.size());
     if (bytes > 0) *facts.mutable_memory() = MemoryFactsOf(arena_.facts);
     for (const topology::CpuSet& pin : threads_.pins)
       facts.mutable_cpus()->Add(pin.begin(), pin.end());

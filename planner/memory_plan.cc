@@ -16,9 +16,13 @@
 namespace kt {
 namespace {
 
-// A program with its libraries, gRPC and threads before it holds anything: what a process was
-// measured to keep beyond its pools.
-constexpr int64_t kProgramBytes = int64_t{24} << 20;
+// Measured: what processes keep beyond their pools. A worker with its libraries, gRPC and threads;
+// a coordinator without its tokenizer, and that for each token of the vocabulary; the Python
+// interpreter of kt-template; kt-node.
+constexpr int64_t kWorkerBytes = 10'000'000;
+constexpr int64_t kCoordinatorBytes = 12'000'000, kTokenBytes = 160;
+constexpr int64_t kTemplateBytes = 14'000'000;
+constexpr int64_t kNodeBytes = 2'000'000;
 
 // Threads that compute nothing.
 class ThreadCount final : public Parallel {
@@ -74,7 +78,7 @@ absl::StatusOr<PlannedProcess> PlanRank(const proto::RuntimeConfig& config,
     process.pools.push_back(
         {a.what, static_cast<int64_t>(a.bytes), cache ? PoolKind::kStatic : PoolKind::kWorkspace});
   }
-  process.pools.push_back({"program", kProgramBytes, PoolKind::kHost});
+  process.pools.push_back({"program", kWorkerBytes, PoolKind::kHost});
   return process;
 }
 
@@ -94,7 +98,7 @@ absl::StatusOr<PlannedProcess> PlanExpertWorker(const proto::RuntimeConfig& conf
   const MoeFfn ffn(MoeShapeOf(moe, slice.end - slice.begin), isa, kMoeTokensPerPass);
   process.pools.push_back(
       {"scratch", static_cast<int64_t>(ffn.ScratchBytes(std::max(1, threads))), PoolKind::kHost});
-  process.pools.push_back({"program", kProgramBytes, PoolKind::kHost});
+  process.pools.push_back({"program", kWorkerBytes, PoolKind::kHost});
   return process;
 }
 
@@ -147,8 +151,13 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::RuntimeConfig& config, const 
                                       const MachineMemory& machine) {
   MemoryPlan plan{.machine = machine, .static_fraction = config.device().mem_fraction_static()};
   KT_ASSIGN_OR_RETURN(const Isa isa, SelectIsa());
-  plan.processes.push_back(
-      {.name = "kt-coordinator", .pools = {{"program", 2 * kProgramBytes, PoolKind::kHost}}});
+  auto host = [](std::string name, std::string pool, int64_t bytes) {
+    return PlannedProcess{std::move(name), {{std::move(pool), bytes, PoolKind::kHost}}};
+  };
+  plan.processes.push_back(host("kt-node", "program", kNodeBytes));
+  plan.processes.push_back(host("kt-coordinator", "program and tokenizer",
+                                kCoordinatorBytes + kTokenBytes * model.config->vocab));
+  plan.processes.push_back(host("kt-template", "program", kTemplateBytes));
   for (int rank = 0; rank < config.device().tensor_parallel_size(); ++rank) {
     KT_ASSIGN_OR_RETURN(PlannedProcess process, PlanRank(config, model, isa, rank));
     plan.processes.push_back(std::move(process));

@@ -43,7 +43,7 @@ class MemoryPlanTest : public ::testing::Test {
     return PlanMemory(options_, model(), machine).value();
   }
   int64_t DeviceBytes() {
-    return Plan({.host_bytes = int64_t{1} << 40}).processes[1].device_bytes();
+    return Plan({.host_bytes = int64_t{1} << 40}).processes[3].device_bytes();
   }
 
   ModelConfig config_;
@@ -54,10 +54,10 @@ class MemoryPlanTest : public ::testing::Test {
 
 TEST_F(MemoryPlanTest, ListsProcessesAndFitsWhereThereIsRoom) {
   const MemoryPlan plan = Plan({.host_bytes = int64_t{1} << 40});
-  ASSERT_EQ(plan.processes.size(), 3u);
-  EXPECT_EQ(plan.processes[1].name, "kt-gpu-worker-0");
-  EXPECT_EQ(plan.processes[2].name, "kt-cpu-expert-worker-0");
-  EXPECT_GT(plan.processes[1].device_bytes(), 0);
+  ASSERT_EQ(plan.processes.size(), 5u);
+  EXPECT_EQ(plan.processes[3].name, "kt-gpu-worker-0");
+  EXPECT_EQ(plan.processes[4].name, "kt-cpu-expert-worker-0");
+  EXPECT_GT(plan.processes[3].device_bytes(), 0);
   EXPECT_TRUE(plan.fits());
 }
 
@@ -97,7 +97,7 @@ TEST_F(MemoryPlanTest, EverySuggestionFitsAndOneStepMoreDoesNot) {
 TEST_F(MemoryPlanTest, WhereNoFlagAloneIsEnoughSeveralAreNamedTogether) {
   const MemoryPlan all = Plan({.host_bytes = int64_t{1} << 40});
   int64_t dense = 0;
-  for (const PlannedPool& p : all.processes[1].pools)
+  for (const PlannedPool& p : all.processes[3].pools)
     dense += p.name == "dense weights" ? p.bytes : 0;
   int64_t low = dense, high = DeviceBytes();
   // The least memory at which something helps.
@@ -126,7 +126,7 @@ TEST_F(MemoryPlanTest, TheStaticFractionBoundsWeightsAndCache) {
 TEST_F(MemoryPlanTest, HostMemoryCountsTheHostDevice) {
   const MemoryPlan plan = Plan({.host_bytes = int64_t{1} << 40});
   const MemoryPlan apart = Plan({.host_bytes = int64_t{1} << 40, .device_is_host = false});
-  EXPECT_EQ(plan.host_bytes(), apart.host_bytes() + plan.processes[1].device_bytes());
+  EXPECT_EQ(plan.host_bytes(), apart.host_bytes() + plan.processes[3].device_bytes());
   EXPECT_FALSE(Plan({.host_bytes = plan.host_bytes() - 1}).fits());
 }
 

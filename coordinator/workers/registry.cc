@@ -165,6 +165,9 @@ Json Registry::Health() const {
     loaded += w.bytes_loaded;
     total += w.bytes_total;
     const proto::MemoryFacts& m = w.facts.memory();
+    Json pools = Json::array();
+    for (const proto::MemoryPool& pool : w.facts.pools())
+      pools.push_back({{"name", pool.name()}, {"bytes", pool.bytes()}});
     workers.push_back({{"name", WorkerName(key)},
                        {"state", StateName(w.state)},
                        {"incarnation", w.incarnation},
@@ -181,6 +184,7 @@ Json Registry::Health() const {
                          {"node_share", m.node_share()},
                          {"gbytes_per_s", m.gbytes_per_s()},
                          {"huge_gbytes_per_s", m.huge_gbytes_per_s()}}},
+                       {"pools", std::move(pools)},
                        {"losses", w.losses}});
   }
   health["state"] = serving_ ? "ready" : failed ? "failed" : was_serving_ ? "degraded" : "starting";
