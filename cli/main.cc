@@ -15,6 +15,7 @@
 #include "cli/selftest_command.h"
 #include "cli/status_command.h"
 #include "cli/tokenize_command.h"
+#include "cli/trace_command.h"
 #include "cli/version_command.h"
 #include "common/base/exit_code.h"
 
@@ -30,6 +31,7 @@ int main(int argc, char** argv) {
   kt::cli::RegisterDoctorCommand(app, &exit_code);
   kt::cli::RegisterPlanCommand(app, &exit_code);
   kt::cli::RegisterStatusCommand(app, &exit_code);
+  kt::cli::RegisterTraceCommand(app, &exit_code);
   kt::cli::RegisterSelftestCommand(app, &exit_code);
   kt::cli::RegisterPerplexityCommand(app, &exit_code);
   kt::cli::RegisterBenchCommand(app, &exit_code);

@@ -212,7 +212,10 @@ absl::Status Serve(const proto::RuntimeConfig& config, const sigset_t& stop_sign
   http::Router router(&openai, server.api_key());
   DiagnosticsService diagnostics(
       &loop, {.vocab = model.vocab, .context_length = config.model().context_length()},
-      [&links](const proto::SelfCheckRequest& request) { return links.SelfCheck(request); });
+      [&links](const proto::SelfCheckRequest& request) { return links.SelfCheck(request); },
+      [&links](const proto::TimelineRequest& request, const std::function<bool()>& cancelled) {
+        return links.RecordTimelines(request, cancelled);
+      });
 
   KT_ASSIGN_OR_RETURN(
       std::unique_ptr<http::HttpServer> http,

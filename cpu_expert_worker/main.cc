@@ -6,6 +6,7 @@
 #include "common/base/aligned_buffer.h"
 #include "common/base/status.h"
 #include "common/model/placement.h"
+#include "common/observe/timeline.h"
 #include "common/topology/arena.h"
 #include "common/topology/cpu_budget.h"
 #include "common/topology/thread_pool.h"
@@ -175,6 +176,7 @@ class CpuExpertWorker final : public Worker {
   }
 
   absl::Status Run(const ExpertTask& task, bool bf16) {
+    timeline::Span span("experts", "layer", task.layer);
     if (task.layer >= bank_.layers() || !model_.layers[static_cast<size_t>(task.layer)].moe) {
       return InvalidArgument("expert task: layer {} has no experts", task.layer);
     }

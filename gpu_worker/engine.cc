@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/base/status.h"
+#include "common/observe/timeline.h"
 
 namespace kt {
 namespace {
@@ -129,6 +130,7 @@ proto::StepResult Engine::RunStep(const proto::StepPlan& plan) {
 }
 
 absl::Status Engine::Run(const proto::StepPlan& plan, proto::StepResult& result) {
+  timeline::Span span("step", "step", static_cast<int64_t>(plan.step_id()));
   int64_t start = NowUs();
   KT_RETURN_IF_ERROR(CheckStepPlan(plan, p_.limits));
   const ModelConfig& c = *p_.config;
@@ -245,6 +247,7 @@ ForwardTaps Engine::MakeTaps(const proto::StepPlan& plan, proto::StepResult& res
 }
 
 absl::Status Engine::Head(const proto::StepPlan& plan, proto::StepResult& result) {
+  timeline::Span span("head and sampling");
   const ModelConfig& c = *p_.config;
   std::vector<HeadRow> rows = RowsOf(plan);
   std::vector<int> picked;

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "common/base/status.h"
+#include "common/observe/timeline.h"
 
 namespace kt {
 namespace {
@@ -94,7 +95,10 @@ absl::Status Forward::Run(const StepInput& input, ExpertChannel* channel, const 
     const LayerWeights& w = p_.dense->layers[l];
     p_.ops->RmsNorm(residual_, c.hidden, w.input_norm, c.rms_norm_eps, tokens, c.hidden, normed_,
                     c.hidden);
-    attention_.Run(l, normed_, input, taps.selection, part_);
+    {
+      timeline::Span span("attention", "layer", static_cast<int64_t>(l));
+      attention_.Run(l, normed_, input, taps.selection, part_);
+    }
     p_.ops->AddParts(residual_, std::array<const float*, 1>{part_}, tokens, c.hidden);
     p_.ops->RmsNorm(residual_, c.hidden, w.post_attention_norm, c.rms_norm_eps, tokens, c.hidden,
                     normed_, c.hidden);
@@ -102,6 +106,7 @@ absl::Status Forward::Run(const StepInput& input, ExpertChannel* channel, const 
       times_.attention_ms += Since(start);
       KT_RETURN_IF_ERROR(Moe(l, tokens, channel, taps));
     } else {
+      timeline::Span span("feed-forward", "layer", static_cast<int64_t>(l));
       RunFfn(*p_.ops, w.ffn, normed_, tokens, ffn_, part_);
       p_.ops->AddParts(residual_, std::array<const float*, 1>{part_}, tokens, c.hidden);
       times_.attention_ms += Since(start);
@@ -116,9 +121,12 @@ absl::Status Forward::Moe(size_t l, int tokens, ExpertChannel* channel, const Fo
   const MoeConfig& moe = c.moes[static_cast<size_t>(*c.layers[l].moe)];
   const LayerWeights& w = p_.dense->layers[l];
   int64_t start = NowUs();
-  p_.ops->RouterLogits(w.router, w.router_bias, moe.num_experts, c.hidden, normed_, tokens,
-                       logits_);
-  p_.ops->RouterTopK(moe, w.correction_bias, logits_, tokens, ids_, weights_);
+  {
+    timeline::Span span("router", "layer", static_cast<int64_t>(l));
+    p_.ops->RouterLogits(w.router, w.router_bias, moe.num_experts, c.hidden, normed_, tokens,
+                         logits_);
+    p_.ops->RouterTopK(moe, w.correction_bias, logits_, tokens, ids_, weights_);
+  }
   if (taps.routing) taps.routing(static_cast<int>(l), ids_, weights_, logits_);
 
   ExpertTicket ticket = 0;
@@ -130,11 +138,13 @@ absl::Status Forward::Moe(size_t l, int tokens, ExpertChannel* channel, const Fo
   std::array<const float*, kPartsMax> parts;
   size_t count = 0;
   if (!(*p_.resident_sets)[l].empty()) {
+    timeline::Span span("resident experts", "layer", static_cast<int64_t>(l));
     p_.ops->Experts(moe, p_.resident->layer(static_cast<int>(l)), normed_, tokens, ids_, weights_,
                     routed_);
     parts[count++] = routed_;
   }
   if (w.ffn.gate.n > 0) {
+    timeline::Span span("shared experts", "layer", static_cast<int64_t>(l));
     RunFfn(*p_.ops, w.ffn, normed_, tokens, ffn_, part_);
     if (w.shared_gate != nullptr) {
       p_.ops->RouterLogits(w.shared_gate, nullptr, 1, c.hidden, normed_, tokens, shared_gate_);
@@ -144,6 +154,7 @@ absl::Status Forward::Moe(size_t l, int tokens, ExpertChannel* channel, const Fo
   }
   times_.device_moe_ms += Since(start);
   if (submitted) {
+    timeline::Span span("wait for expert workers", "layer", static_cast<int64_t>(l));
     int64_t wait_start = NowUs();
     KT_RETURN_IF_ERROR(channel->Wait(ticket, kExpertTimeoutUs));
     times_.expert_wait_ms += Since(wait_start);
@@ -155,6 +166,7 @@ absl::Status Forward::Moe(size_t l, int tokens, ExpertChannel* channel, const Fo
 
 absl::StatusOr<bool> Forward::SubmitExperts(size_t l, const MoeConfig& moe, int tokens,
                                             ExpertChannel* channel, ExpertTicket* ticket) {
+  timeline::Span span("hand over", "layer", static_cast<int64_t>(l));
   size_t slots = static_cast<size_t>(tokens) * static_cast<size_t>(moe.top_k);
   KT_RETURN_IF_ERROR(
       p_.device->CopyAsync(host_ids_.data(), ids_, slots * 4, CopyKind::kDeviceToHost, StreamId{}));

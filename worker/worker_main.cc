@@ -15,6 +15,7 @@
 #include "common/ipc/futex_event.h"
 #include "common/observe/log.h"
 #include "common/rpc/server_runner.h"
+#include "common/rpc/timeline_service.h"
 #include "spdlog/spdlog.h"
 
 namespace kt {
@@ -133,7 +134,9 @@ int WorkerMain(
                             load_log.Add(done, total);
                           }));
       load_log.Finish();
-      KT_ASSIGN_OR_RETURN(auto server, ServerRunner::Start(address, {worker->service()}));
+      TimelineService timeline(process);
+      KT_ASSIGN_OR_RETURN(auto server,
+                          ServerRunner::Start(address, {worker->service(), &timeline}));
       session->ReportReady(facts);
       stop.WaitForNotification();
       return absl::OkStatus();

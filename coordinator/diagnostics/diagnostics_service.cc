@@ -110,4 +110,13 @@ grpc::Status DiagnosticsService::SelfCheck(grpc::ServerContext*,
   return grpc::Status::OK;
 }
 
+grpc::Status DiagnosticsService::RecordTimelines(grpc::ServerContext* context,
+                                                 const proto::TimelineRequest* request,
+                                                 proto::TimelineReplies* replies) {
+  auto recorded = record_(*request, [context] { return context->IsCancelled(); });
+  if (!recorded.ok()) return ToGrpc(recorded.status());
+  *replies = *std::move(recorded);
+  return grpc::Status::OK;
+}
+
 }  // namespace kt

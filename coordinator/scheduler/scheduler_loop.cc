@@ -3,9 +3,11 @@
 
 #include <pthread.h>
 
+#include <optional>
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/observe/timeline.h"
 
 namespace kt {
 namespace {
@@ -101,10 +103,16 @@ void SchedulerLoop::Run() noexcept {
     lock.unlock();
 
     const TimePoint now = clock_->Now();
-    for (Mail& m : mail) Handle(m, now);
-    mail.clear();
-    scheduler_->OnTimer(now);
-    while (auto plan = scheduler_->NextStep(now)) transport_->Send(*plan);
+    {
+      timeline::Span span("take in", "events", static_cast<int64_t>(mail.size()));
+      for (Mail& m : mail) Handle(m, now);
+      mail.clear();
+      scheduler_->OnTimer(now);
+    }
+    while (auto plan = PlanStep(now)) {
+      timeline::Span span("send step", "sequences", plan->sequences_size());
+      transport_->Send(*plan);
+    }
     SchedulerStats stats = scheduler_->stats();
 
     lock.lock();
@@ -118,6 +126,11 @@ void SchedulerLoop::Run() noexcept {
   mail_.clear();
   lock.unlock();
   scheduler_->FailAll(Stopping());
+}
+
+std::optional<proto::StepPlan> SchedulerLoop::PlanStep(TimePoint now) {
+  timeline::Span span("plan step");
+  return scheduler_->NextStep(now);
 }
 
 void SchedulerLoop::Handle(Mail& mail, TimePoint now) {

@@ -70,6 +70,7 @@ class SchedulerLoop final : public Generator {
 
   void Post(Mail mail);
   void Run() noexcept;
+  std::optional<proto::StepPlan> PlanStep(TimePoint now);
   void Handle(Mail& mail, TimePoint now);
 
   StepTransport* const transport_;

@@ -7,8 +7,10 @@
 
 #include "absl/time/time.h"
 #include "common/base/status.h"
+#include "common/observe/timeline.h"
 #include "common/rpc/server_runner.h"
 #include "common/rpc/status_convert.h"
+#include "common/rpc/timeline_service.h"
 #include "spdlog/spdlog.h"
 
 namespace kt {
@@ -225,6 +227,40 @@ absl::StatusOr<proto::SelfCheckReplies> WorkerLinks::SelfCheck(
   return replies;
 }
 
+absl::StatusOr<proto::TimelineReplies> WorkerLinks::RecordTimelines(
+    const proto::TimelineRequest& request, const std::function<bool()>& cancelled) {
+  const std::vector<WorkerEndpoint> workers = Ready();
+  std::vector<absl::StatusOr<proto::TimelineReply>> answers(workers.size());
+  std::vector<std::unique_ptr<grpc::ClientContext>> calls;
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    grpc::ClientContext& call = *calls.emplace_back(std::make_unique<grpc::ClientContext>());
+    threads.emplace_back([&, i] {
+      proto::TimelineReply reply;
+      const grpc::Status status = proto::Timeline::NewStub(InternalChannel(workers[i].address))
+                                      ->Record(&call, request, &reply);
+      if (status.ok()) {
+        answers[i] = std::move(reply);
+      } else {
+        answers[i] = Annotate(FromGrpc(status), WorkerName(workers[i].key));
+      }
+    });
+  }
+  absl::StatusOr<proto::TimelineReply> own = RecordTimeline("kt-coordinator", request, cancelled);
+  if (cancelled()) {
+    for (auto& call : calls) call->TryCancel();
+  }
+  for (std::thread& t : threads) t.join();
+  KT_RETURN_IF_ERROR(own.status());
+  proto::TimelineReplies replies;
+  *replies.add_processes() = *std::move(own);
+  for (absl::StatusOr<proto::TimelineReply>& answer : answers) {
+    KT_RETURN_IF_ERROR(answer.status());
+    *replies.add_processes() = *std::move(answer);
+  }
+  return replies;
+}
+
 absl::Status WorkerLinks::Attach(const AttachAction& action) {
   auto deadline = [](grpc::ClientContext& context) {
     context.set_deadline(std::chrono::system_clock::now() + kAttachTimeout);
@@ -262,7 +298,11 @@ absl::Status WorkerLinks::Attach(const AttachAction& action) {
     KT_RETURN_IF_ERROR(Annotate(FromGrpc(stub->AttachRing(&context, ring, &ignored)),
                                 "attach " + WorkerName(w.key)));
   }
-  auto stream = std::make_shared<StepStream>(gpu.address, loop_, [this] { step_sent_ = 0; });
+  auto answered = [this] {
+    const int64_t sent = step_sent_.exchange(0);
+    if (sent != 0) timeline::Add({"step", nullptr, 0, sent, timeline::NowNs(), 0});
+  };
+  auto stream = std::make_shared<StepStream>(gpu.address, loop_, answered);
   absl::MutexLock lock(&mutex_);
   if (!stopping_) stream_.swap(stream);
   return absl::OkStatus();

@@ -18,6 +18,7 @@
 #include "proto/cpu_expert_worker.grpc.pb.h"
 #include "proto/diagnostics.pb.h"
 #include "proto/gpu_worker.grpc.pb.h"
+#include "proto/timeline.grpc.pb.h"
 
 namespace kt {
 
@@ -46,6 +47,10 @@ class WorkerLinks final : public proto::Coordinator::Service, public StepTranspo
   std::vector<WorkerEndpoint> Ready() const;  // GPU workers, then expert workers, by index
   // Of every worker, one after the other. Unavailable: not all of them are ready.
   absl::StatusOr<proto::SelfCheckReplies> SelfCheck(const proto::SelfCheckRequest& request);
+
+  // Of this process and of every worker that is ready, at once.
+  absl::StatusOr<proto::TimelineReplies> RecordTimelines(const proto::TimelineRequest& request,
+                                                         const std::function<bool()>& cancelled);
 
   grpc::Status Register(grpc::ServerContext*, const proto::RegisterRequest*,
                         proto::RegisterReply*) override;
