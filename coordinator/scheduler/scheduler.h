@@ -95,6 +95,11 @@ struct SchedulerStats {
   proto::StepTimings timings;  // sums of what the workers report
 };
 
+// Share of the prompt tokens found in the prefix cache, 0 to 1.
+inline double CacheHitRate(const SchedulerStats& stats) {
+  return stats.prompt_tokens == 0 ? 0 : static_cast<double>(stats.tokens_cached) / stats.prompt_tokens;
+}
+
 // One thread.
 class Scheduler {
  public:
