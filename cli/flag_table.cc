@@ -294,8 +294,13 @@ std::vector<Flag> MakeTable() {
        {"fcfs"}},
       {kScheduler, "--page-size", "N", kNone, "16", kAccepted,
        "blocks of the cache have 16 tokens"},
-      {kScheduler, "--disable-radix-cache", "", kNone, "off", kAccepted,
-       "prefixes are not kept after their requests"},
+      {kScheduler, "--disable-radix-cache", "", &R::disable_radix_cache, "off", kWorks,
+       "No prefix cache: every prompt is computed from its first token"},
+      {kScheduler, "--cached-states", "N", &R::cached_states,
+       "2 for each of --max-running-requests, 32 at most", kWorks,
+       "States that the prefix cache can always keep, beside those that no running sequence needs; "
+       "only for models with recurrent layers, where a prefix can be used up to a kept state",
+       0, 65536},
 
       {kParsers, "--tool-call-parser", "NAME", kNone, "none", kRefused, "parsing of tool calls"},
       {kParsers, "--reasoning-parser", "NAME", kNone, "none", kRefused, "separation of reasoning"},

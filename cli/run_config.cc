@@ -16,6 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr int kBlockTokens = 16;
 constexpr int64_t kTotalTokensDefaultMax = 32768;
+constexpr int64_t kCachedStatesDefaultMax = 32;  // tens of MB each
 
 int32_t Narrow(int64_t value) { return static_cast<int32_t>(value); }
 
@@ -172,7 +173,15 @@ absl::Status FillComputation(const RunOptions& o, const ModelConfig& model,
   return absl::OkStatus();
 }
 
-absl::Status FillScheduler(const RunOptions& o, int64_t context, proto::SchedulerOptions* out) {
+// A conversation leaves two: behind its last answer, and at the last block boundary before.
+int64_t CachedStates(const RunOptions& o, const ModelConfig& model) {
+  if (!HasState(model) || o.disable_radix_cache) return 0;
+  if (o.cached_states >= 0) return o.cached_states;
+  return std::min(2 * o.max_running_requests, kCachedStatesDefaultMax);
+}
+
+absl::Status FillScheduler(const RunOptions& o, const ModelConfig& model, int64_t context,
+                           proto::SchedulerOptions* out) {
   if (o.chunked_prefill_size == 0)
     return InvalidArgument("--chunked-prefill-size 0: must be -1 or at least 1");
   int64_t chunk = o.chunked_prefill_size < 0 ? context : o.chunked_prefill_size;
@@ -183,6 +192,8 @@ absl::Status FillScheduler(const RunOptions& o, int64_t context, proto::Schedule
   out->set_max_total_tokens(Narrow(std::max<int64_t>(total, kBlockTokens)));
   out->set_max_prefill_tokens(Narrow(o.max_prefill_tokens > 0 ? o.max_prefill_tokens : chunk));
   out->set_enable_mixed_chunk(o.enable_mixed_chunk);
+  out->set_prefix_cache(!o.disable_radix_cache);
+  out->set_cached_states(Narrow(CachedStates(o, model)));
   out->set_max_queued_requests(Narrow(o.max_queued_requests));
   out->set_block_tokens(kBlockTokens);
   out->set_stream_interval(Narrow(o.stream_interval));
@@ -207,7 +218,7 @@ absl::StatusOr<proto::RuntimeConfig> BuildRuntimeConfig(const RunOptions& option
   KT_RETURN_IF_ERROR(FillComputation(options, model, topology, budget, config.mutable_device(),
                                      config.mutable_experts()));
   KT_RETURN_IF_ERROR(
-      FillScheduler(options, config.model().context_length(), config.mutable_scheduler()));
+      FillScheduler(options, model, config.model().context_length(), config.mutable_scheduler()));
   // No sequence can be longer than the cache: requests are checked against, and by default bounded
   // by, what can be served.
   config.mutable_model()->set_context_length(

@@ -163,6 +163,23 @@ TEST_F(RunConfigTest, SeedIsKeptOrDrawn) {
   EXPECT_EQ(Build()->scheduler().random_seed(), 0u);
 }
 
+TEST_F(RunConfigTest, StatesForThePrefixCacheOfModelsThatHaveThem) {
+  EXPECT_TRUE(Build()->scheduler().prefix_cache());
+  EXPECT_EQ(Build()->scheduler().cached_states(), 0);
+  model_.attentions.resize(1);
+  model_.attentions[0].kind = AttentionKind::kDeltaNet;
+  EXPECT_EQ(Build()->scheduler().cached_states(), 32);
+  options_.max_running_requests = 3;
+  EXPECT_EQ(Build()->scheduler().cached_states(), 6);
+  options_.cached_states = 0;
+  EXPECT_EQ(Build()->scheduler().cached_states(), 0);
+  options_.cached_states = 40;
+  EXPECT_EQ(Build()->scheduler().cached_states(), 40);
+  options_.disable_radix_cache = true;
+  EXPECT_EQ(Build()->scheduler().cached_states(), 0);
+  EXPECT_FALSE(Build()->scheduler().prefix_cache());
+}
+
 TEST_F(RunConfigTest, MissingChatTemplate) {
   options_.chat_template = "/nonexistent.jinja";
   EXPECT_THAT(Error(), HasSubstr("--chat-template /nonexistent.jinja"));

@@ -54,6 +54,8 @@ struct RunOptions {
   int64_t max_total_tokens = 0;
   int64_t max_prefill_tokens = 0;
   bool enable_mixed_chunk = false;
+  bool disable_radix_cache = false;
+  int64_t cached_states = -1;
   int64_t max_queued_requests = 1024;
   int64_t stream_interval = 1;
   int64_t random_seed = -1;

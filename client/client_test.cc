@@ -76,7 +76,7 @@ class ClientTest : public ::testing::Test {
 };
 
 TEST_F(ClientTest, ChatStreamsEventsAndEndsWithUsage) {
-  Start();
+  Start({.cached_tokens = 4});
   api::GenerateRequest request;
   auto* message = request.mutable_chat()->add_messages();
   message->set_role("user");
@@ -92,6 +92,7 @@ TEST_F(ClientTest, ChatStreamsEventsAndEndsWithUsage) {
   EXPECT_EQ(last.finish_reason(), "length");
   EXPECT_EQ(last.usage().prompt_tokens(), 9);
   EXPECT_EQ(last.usage().completion_tokens(), 18);
+  EXPECT_EQ(last.usage().cached_tokens(), 4);
   EXPECT_EQ(events_[0].logprobs(0).token(), "[");
   EXPECT_EQ(events_[0].logprobs(0).top_logprobs_size(), 1);
   EXPECT_FALSE(last.request_id().empty());

@@ -134,8 +134,12 @@ void SetFigures(const SchedulerLoop& loop, const WorkerLinks& links, RuntimeStat
        .max_total_tokens = now.blocks_total * now.block_tokens,
        .kv_blocks_used = now.blocks_used,
        .kv_blocks_total = now.blocks_total,
+       .kv_blocks_cached = now.blocks_cached,
+       .cached_states = now.states_cached,
        .generation_tokens_per_second =
            static_cast<double>(now.tokens_generated - last.tokens_generated) / seconds,
+       .cache_hit_rate = CacheHitRate(now),
+       .cached_tokens = now.tokens_cached,
        .retracted_requests = now.sequences_waiting - now.requests_queued});
   double total_ms = now.timings.total_ms() - last.timings.total_ms();
   double wait_ms = now.timings.expert_wait_ms() - last.timings.expert_wait_ms();

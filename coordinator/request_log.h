@@ -13,6 +13,7 @@ class RequestLog final : public Generator {
   explicit RequestLog(Generator* next) : next_(next) {}  // outlives this
   absl::Status Submit(GenerationRequest request, std::shared_ptr<GenerationSink> sink) override;
   void Cancel(const std::string& request_id) override;
+  void FlushCache() override { next_->FlushCache(); }
 
  private:
   Generator* const next_;

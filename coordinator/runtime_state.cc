@@ -15,6 +15,11 @@ Json RuntimeState::Health() const {
   if (draining_) health["state"] = "draining";
   health["warnings"] = Warnings();
   health["cpu_throttled_periods"] = throttled_periods_.load();
+  const SchedulerStats stats = loop_->stats();
+  health["prefix_cache"] = {{"enabled", config_.scheduler().prefix_cache()},
+                            {"hit_rate", CacheHitRate(stats)},
+                            {"kv_blocks", stats.blocks_cached},
+                            {"states", stats.states_cached}};
   return health;
 }
 
@@ -78,6 +83,11 @@ Json RuntimeState::ServerInfo() const {
                         {"sequences_running", stats.sequences_running},
                         {"kv_blocks_used", stats.blocks_used},
                         {"kv_blocks_total", stats.blocks_total},
+                        {"kv_blocks_cached", stats.blocks_cached},
+                        {"states_cached", stats.states_cached},
+                        {"prompt_tokens", stats.prompt_tokens},
+                        {"tokens_cached", stats.tokens_cached},
+                        {"tokens_recomputed", stats.tokens_recomputed},
                         {"tokens_prefilled", stats.tokens_prefilled},
                         {"tokens_generated", stats.tokens_generated},
                         {"preemptions", stats.preemptions},

@@ -22,7 +22,10 @@ inline int KvBlocks(const proto::SchedulerOptions& o) {
 // State slots of a model whose layers keep a state of fixed size per sequence: a running sequence
 // reads one and writes another, and one more keeps a prompt's state for choices that wait. Two for
 // the first sequence would do to make progress, two for each let all of them take part in a step.
-inline int StateSlots(const proto::SchedulerOptions& o) { return 2 * o.max_running_requests() + 1; }
+// The rest is the prefix cache's, beside those that no running sequence needs.
+inline int StateSlots(const proto::SchedulerOptions& o) {
+  return 2 * o.max_running_requests() + 1 + o.cached_states();
+}
 
 }  // namespace kt
 

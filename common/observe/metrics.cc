@@ -58,9 +58,14 @@ struct Metrics::State {
   Gauge& token_usage = NewGauge("kt:token_usage", "Share of the cache slots in use, 0 to 1.");
   Gauge& kv_blocks_used = NewGauge("kt:kv_blocks_used", "Cache blocks in use.");
   Gauge& kv_blocks_total = NewGauge("kt:kv_blocks_total", "Cache blocks.");
+  Gauge& kv_blocks_cached =
+      NewGauge("kt:kv_blocks_cached", "Cache blocks that only the prefix cache keeps.");
+  Gauge& cached_states =
+      NewGauge("kt:cached_states", "States of recurrent layers that the prefix cache keeps.");
   Gauge& throughput = NewGauge("kt:gen_throughput", "Generated tokens per second.");
   Gauge& cache_hit_rate =
-      NewGauge("kt:cache_hit_rate", "Share of prompt tokens found in the prefix cache, 0 to 1.");
+      NewGauge("kt:cache_hit_rate",
+               "Share of all prompt tokens since the start found in the prefix cache, 0 to 1.");
   Gauge& retracted =
       NewGauge("kt:num_retracted_reqs", "Preempted requests that wait to run again.");
   Gauge& degraded =
@@ -81,6 +86,8 @@ struct Metrics::State {
                  "API calls ended because the client went away or read too slowly.");
   Counter& prompt_tokens =
       NewCounter("kt:prompt_tokens_total", "Prompt tokens of admitted requests.");
+  Counter& cached_tokens =
+      NewCounter("kt:cached_tokens_total", "Prompt tokens found in the prefix cache.");
   Counter& generation_tokens = NewCounter("kt:generation_tokens_total", "Generated tokens.");
   Histogram& first_token = NewHistogram("kt:time_to_first_token_seconds",
                                         "From the request to its first token.", kFirstTokenSeconds);
@@ -142,7 +149,11 @@ void Metrics::SetScheduler(const SchedulerFigures& f) {
   state_->kv_blocks_used.Set(f.kv_blocks_used);
   state_->kv_blocks_total.Set(f.kv_blocks_total);
   state_->throughput.Set(f.generation_tokens_per_second);
+  state_->kv_blocks_cached.Set(f.kv_blocks_cached);
+  state_->cached_states.Set(f.cached_states);
   state_->cache_hit_rate.Set(f.cache_hit_rate);
+  const auto cached_tokens = static_cast<double>(f.cached_tokens);
+  state_->cached_tokens.Increment(cached_tokens - state_->cached_tokens.Value());
   state_->retracted.Set(f.retracted_requests);
 }
 

@@ -35,18 +35,29 @@ TEST(MetricsTest, RequestsConnectionsAndTokensAreCounted) {
 
 TEST(MetricsTest, SchedulerFiguresAreASnapshot) {
   Metrics metrics("m");
-  metrics.SetScheduler({.running_requests = 3,
-                        .queued_requests = 2,
-                        .used_tokens = 50,
-                        .max_total_tokens = 200,
-                        .kv_blocks_used = 4,
-                        .kv_blocks_total = 16});
+  SchedulerFigures figures{.running_requests = 3,
+                           .queued_requests = 2,
+                           .used_tokens = 50,
+                           .max_total_tokens = 200,
+                           .kv_blocks_used = 4,
+                           .kv_blocks_total = 16,
+                           .kv_blocks_cached = 7,
+                           .cached_states = 5,
+                           .cache_hit_rate = 0.75,
+                           .cached_tokens = 100};
+  metrics.SetScheduler(figures);
+  figures.cached_tokens = 110;
+  metrics.SetScheduler(figures);
   std::string text = metrics.Serialize();
   EXPECT_THAT(text, HasSubstr("kt:num_running_reqs{model_name=\"m\"} 3"));
   EXPECT_THAT(text, HasSubstr("kt:num_queue_reqs{model_name=\"m\"} 2"));
   EXPECT_THAT(text, HasSubstr("kt:token_usage{model_name=\"m\"} 0.25"));
   EXPECT_THAT(text, HasSubstr("kt:kv_blocks_used{model_name=\"m\"} 4"));
   EXPECT_THAT(text, HasSubstr("kt:kv_blocks_total{model_name=\"m\"} 16"));
+  EXPECT_THAT(text, HasSubstr("kt:kv_blocks_cached{model_name=\"m\"} 7"));
+  EXPECT_THAT(text, HasSubstr("kt:cached_states{model_name=\"m\"} 5"));
+  EXPECT_THAT(text, HasSubstr("kt:cache_hit_rate{model_name=\"m\"} 0.75"));
+  EXPECT_THAT(text, HasSubstr("kt:cached_tokens_total{model_name=\"m\"} 110"));
 }
 
 TEST(MetricsTest, WorkersAndWarningsReplaceTheirFormerRows) {

@@ -26,7 +26,6 @@ inline constexpr char kBodyTooLarge[] = "body_too_large";
 inline constexpr char kHeaderTooLarge[] = "header_too_large";
 inline constexpr char kRequestTimeout[] = "request_timeout";
 inline constexpr char kInvalidHttp[] = "invalid_http";
-inline constexpr char kRequestsRunning[] = "requests_running";
 
 // Copies of `status` with the code or the field attached; an empty one attaches nothing.
 absl::Status WithCode(absl::Status status, std::string_view code);

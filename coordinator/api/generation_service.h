@@ -76,6 +76,7 @@ class GenerationService {
   // from a GenerationSink.
   absl::Status Abort(const std::string& id);  // NotFound
   void AbortAll();
+  void FlushCache() { generator_->FlushCache(); }
   int live_calls() const;  // submitted or about to be
 
   const ModelFacts& facts() const { return facts_; }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/api/response.h"
 
+#include <algorithm>
+#include <numeric>
+
 namespace kt::api {
 
 std::string_view FinishReasonName(FinishReason reason) {
@@ -23,7 +26,8 @@ Response::Response(std::shared_ptr<const PreparedCall> call, std::string model,
       model_(std::move(model)),
       tokenizer_(tokenizer),
       choices_(static_cast<size_t>(call_->num_choices())),
-      prompt_logprobs_(call_->generations.size()) {
+      prompt_logprobs_(call_->generations.size()),
+      cached_tokens_(call_->generations.size()) {
   const GenerationRequest& g = call_->request.generation;
   if (!g.logprobs || chat()) return;
   for (Choice& choice : choices_)
@@ -47,6 +51,9 @@ void Response::Add(int prompt, GenerationEvent event, std::vector<Json>* chunks)
   const int index = prompt * request.generation.n + event.choice;
   Choice& choice = choices_[static_cast<size_t>(index)];
   completion_tokens_ += static_cast<int64_t>(event.token_ids.size());
+  // An aborted choice's last event does not know.
+  int& cached_tokens = cached_tokens_[static_cast<size_t>(prompt)];
+  cached_tokens = std::max(cached_tokens, event.cached_tokens);
   if (!event.prompt_logprobs.empty())
     prompt_logprobs_[static_cast<size_t>(prompt)] = std::move(event.prompt_logprobs);
 
@@ -113,10 +120,11 @@ Json Response::Chunk(int index, const Choice& choice, Json content, Json logprob
 }
 
 Json Response::UsageJson() const {
+  const int cached_tokens = std::accumulate(cached_tokens_.begin(), cached_tokens_.end(), 0);
   return {{"prompt_tokens", call_->prompt_tokens},
           {"completion_tokens", completion_tokens_},
           {"total_tokens", call_->prompt_tokens + completion_tokens_},
-          {"prompt_tokens_details", nullptr}};
+          {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}}};
 }
 
 Json Response::UsageChunk() const {

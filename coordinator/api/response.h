@@ -51,6 +51,7 @@ class Response {
   std::vector<Choice> choices_;
   std::vector<std::vector<TokenLogprob>> prompt_logprobs_;  // one a prompt
   int64_t completion_tokens_ = 0;
+  std::vector<int> cached_tokens_;  // one a prompt
 };
 
 }  // namespace kt::api

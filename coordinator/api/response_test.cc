@@ -55,12 +55,13 @@ TEST_F(ResponseTest, AWholeChatAnswerHasOpenAisShape) {
   Chunks(response, Event("a", {'a'}));
   GenerationEvent last = Event("b", {'b', '!'}, FinishReason::kStop);
   last.matched_stop = "!";
+  last.cached_tokens = 1;
   Chunks(response, std::move(last));
   EXPECT_EQ(
       DumpJson(response.Whole()),
       R"({"id":"id-1","object":"chat.completion","created":7,"model":"m","choices":[{"index":0,"message":{"role":"assistant",)"
       R"("content":"ab","reasoning_content":null,"tool_calls":null},"logprobs":null,"finish_reason":"stop","matched_stop":"!"}],)"
-      R"("usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5,"prompt_tokens_details":null}})");
+      R"("usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":1}}})");
 }
 
 TEST_F(ResponseTest, AChatStreamBeginsWithTheRoleAndEndsWithTheReason) {

@@ -67,7 +67,8 @@ struct GenerationEvent {
   FinishReason finish_reason = FinishReason::kNone;  // set in the last event of a choice
   std::string matched_stop;                          // stop string, or empty
   std::optional<int32_t> matched_token;              // stop token
-  absl::Status error;  // not ok: the request has failed; the last event of all choices
+  int cached_tokens = 0;  // of the prompt, found in the prefix cache; the same in every event
+  absl::Status error;     // not ok: the request has failed; the last event of all choices
 };
 
 // Receives a request's events. Called on the scheduler's thread: must return at once, may not call
@@ -88,6 +89,8 @@ class Generator {
   // Unavailable: not ready or draining.
   virtual absl::Status Submit(GenerationRequest request, std::shared_ptr<GenerationSink> sink) = 0;
   virtual void Cancel(const std::string& request_id) = 0;
+  // What is submitted after the call finds nothing of finished requests in the prefix cache.
+  virtual void FlushCache() = 0;
 };
 
 }  // namespace kt

@@ -3,6 +3,9 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "common/base/status.h"
 #include "coordinator/api/response.h"
 #include "coordinator/grpc_api/generate_request.h"
@@ -72,6 +75,7 @@ void GenerateReactor::Start(const api::GenerateRequest& request) {
 void GenerateReactor::OnPrepared(std::shared_ptr<const api::PreparedCall> call) {
   prepared_ = std::move(call);
   started_.resize(static_cast<size_t>(prepared_->num_choices()));
+  cached_tokens_.resize(prepared_->generations.size());
 }
 
 // The prompt before the first event of a choice. Its first token has no log probability: 0.
@@ -99,9 +103,14 @@ void GenerateReactor::OnEvent(int prompt, GenerationEvent event) {
     *out.add_logprobs() = ToProto(token, service_->tokenizer());
   out.set_finish_reason(std::string(api::FinishReasonName(event.finish_reason)));
   completion_tokens_ += static_cast<int>(event.token_ids.size());
+  // An aborted choice's last event does not know.
+  int& cached_tokens = cached_tokens_[static_cast<size_t>(prompt)];
+  cached_tokens = std::max(cached_tokens, event.cached_tokens);
   if (event.finish_reason != FinishReason::kNone && ++num_finished_ == prepared_->num_choices()) {
     out.mutable_usage()->set_prompt_tokens(prepared_->prompt_tokens);
     out.mutable_usage()->set_completion_tokens(completion_tokens_);
+    out.mutable_usage()->set_cached_tokens(
+        std::accumulate(cached_tokens_.begin(), cached_tokens_.end(), 0));
   }
   unsent_bytes_ += static_cast<int64_t>(out.ByteSizeLong());
   unsent_.push_back(std::move(out));

@@ -193,7 +193,6 @@ TEST_F(HttpApiTest, AbortEndsARunningRequest) {
   client.Post("/v1/completions",
               R"({"prompt":"abc","max_tokens":90000,"stream":true,"rid":"mine"})");
   ASSERT_TRUE(client.ReadUntil("data: "));
-  EXPECT_EQ(Get("/flush_cache").status, 400);
   EXPECT_EQ(Post("/abort_request", R"({"rid":"other"})").status, 404);
   EXPECT_EQ(Post("/abort_request", "{}").status, 400);
   EXPECT_EQ(Post("/abort_request", R"({"rid":"mine"})").status, 200);
@@ -201,7 +200,32 @@ TEST_F(HttpApiTest, AbortEndsARunningRequest) {
   EXPECT_THAT(client.buffer(), HasSubstr("\"finish_reason\":\"abort\""));
   EXPECT_TRUE(generator_->WaitFor(0, 1));
   EXPECT_EQ(Post("/abort_request", R"({"abort_all":true})").status, 200);
-  EXPECT_THAT(Post("/flush_cache", "").body, StartsWith("Cache flushed."));
+}
+
+TEST_F(HttpApiTest, TheCacheIsFlushedWhileRequestsRun) {
+  Start({.step = std::chrono::milliseconds(1)});
+  RawClient client(port_);
+  client.Post("/v1/completions", R"({"prompt":"abc","max_tokens":90000,"stream":true})");
+  ASSERT_TRUE(client.ReadUntil("data: "));
+  for (const RawResponse& response : {Get("/flush_cache"), Post("/flush_cache", "")}) {
+    EXPECT_EQ(response.status, 200);
+    EXPECT_THAT(response.body, StartsWith("Cache flushed."));
+  }
+  EXPECT_EQ(generator_->flushes(), 2);
+  EXPECT_EQ(generator_->live(), 1);
+}
+
+TEST_F(HttpApiTest, UsageSaysHowMuchOfThePromptsWasCached) {
+  Start({.cached_tokens = 2});
+  const std::string ask = R"({"prompt":["abc","defg"],"n":2,"max_tokens":3)";
+  const auto cached = [](const Json& answer) {
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"];
+  };
+  EXPECT_EQ(cached(Parse(Post("/v1/completions", ask + "}"))), 4);
+  auto events = Events(Post("/v1/completions",
+                            ask + R"(,"stream":true,"stream_options":{"include_usage":true}})"));
+  ASSERT_GE(events.size(), 2u);
+  EXPECT_EQ(cached(*ParseJson(events[events.size() - 2])), 4);
 }
 
 TEST_F(HttpApiTest, InformationEndpoints) {

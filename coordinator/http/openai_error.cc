@@ -23,7 +23,6 @@ constexpr ErrorRow kTable[] = {
     {api::kHeaderTooLarge, Code::kInvalidArgument, 431, kInvalidRequest, 0},
     {"out_of_range", Code::kOutOfRange, 400, kInvalidRequest, 0},
     {"failed_precondition", Code::kFailedPrecondition, 400, kInvalidRequest, 0},
-    {api::kRequestsRunning, Code::kFailedPrecondition, 400, kInvalidRequest, 0},
     {"invalid_api_key", Code::kUnauthenticated, 401, kInvalidRequest, 0},
     {"permission_denied", Code::kPermissionDenied, 403, "permission_error", 0},
     {"not_found", Code::kNotFound, 404, kInvalidRequest, 0},

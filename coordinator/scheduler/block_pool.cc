@@ -3,13 +3,18 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "common/base/status.h"
 
 namespace kt {
 
 BlockPool::BlockPool(int blocks, int block_tokens)
-    : block_tokens_(block_tokens), refs_(blocks, 0), free_(blocks) {
+    : block_tokens_(block_tokens),
+      refs_(blocks, 0),
+      kept_(blocks, false),
+      free_(blocks),
+      idle_at_(blocks) {
   std::iota(free_.rbegin(), free_.rend(), 0);  // block 0 is handed out first
 }
 
@@ -17,13 +22,23 @@ int BlockPool::BlocksFor(int64_t tokens) const {
   return static_cast<int>((tokens + block_tokens_ - 1) / block_tokens_);
 }
 
+bool BlockPool::NeedsBlock(const BlockTable& table, int index) const {
+  return index >= static_cast<int>(table.size()) || refs_[table[index]] > 1 || kept_[table[index]];
+}
+
 int BlockPool::WritableEnd(const BlockTable& table, int begin, int end) const {
-  int available = free_blocks();
+  int available = available_blocks();
   for (int index = begin / block_tokens_; index * block_tokens_ < end; ++index) {
-    const bool needs_block = index >= static_cast<int>(table.size()) || refs_[table[index]] > 1;
-    if (needs_block && available-- == 0) return std::max(begin, index * block_tokens_);
+    if (NeedsBlock(table, index) && available-- == 0) return std::max(begin, index * block_tokens_);
   }
   return end;
+}
+
+int BlockPool::BlocksToWrite(const BlockTable& table, int begin, int end) const {
+  int blocks = 0;
+  for (int index = begin / block_tokens_; index * block_tokens_ < end; ++index)
+    blocks += NeedsBlock(table, index);
+  return blocks;
 }
 
 void BlockPool::PrepareWrite(BlockTable* table, int begin, int end,
@@ -39,7 +54,7 @@ void BlockPool::PrepareWrite(BlockTable* table, int begin, int end,
 
 std::optional<BlockCopy> BlockPool::MakeWritable(BlockTable* table, int index) {
   int32_t& block = (*table)[index];
-  if (refs_[block] == 1) return std::nullopt;
+  if (!NeedsBlock(*table, index)) return std::nullopt;
   const BlockCopy copy{block, Allocate()};
   Unref(copy.source);
   block = copy.target;
@@ -48,13 +63,32 @@ std::optional<BlockCopy> BlockPool::MakeWritable(BlockTable* table, int index) {
 
 BlockTable BlockPool::Fork(const BlockTable& table, int tokens) {
   BlockTable fork(table.begin(), table.begin() + BlocksFor(tokens));
-  for (int32_t block : fork) ++refs_[block];
+  for (int32_t block : fork) Ref(block);
   return fork;
 }
 
+void BlockPool::Share(BlockTable* table, int32_t block) {
+  Ref(block);
+  table->push_back(block);
+}
+
+void BlockPool::Exchange(BlockTable* table, int index, int32_t block) {
+  Ref(block);
+  Unref(std::exchange((*table)[index], block));
+}
+
 void BlockPool::Release(BlockTable* table) {
-  for (int32_t block : *table) Unref(block);
+  for (auto block = table->rbegin(); block != table->rend(); ++block) Unref(*block);
   table->clear();
+}
+
+void BlockPool::Keep(int32_t block) { kept_[block] = true; }
+
+void BlockPool::Drop(int32_t block) {
+  kept_[block] = false;
+  if (refs_[block] > 0) return;
+  idle_.erase(idle_at_[block]);
+  free_.push_back(block);
 }
 
 int32_t BlockPool::Allocate() {
@@ -64,8 +98,17 @@ int32_t BlockPool::Allocate() {
   return block;
 }
 
+void BlockPool::Ref(int32_t block) {
+  if (refs_[block]++ == 0) idle_.erase(idle_at_[block]);
+}
+
 void BlockPool::Unref(int32_t block) {
-  if (--refs_[block] == 0) free_.push_back(block);
+  if (--refs_[block] > 0) return;
+  if (kept_[block]) {
+    idle_at_[block] = idle_.insert(idle_.end(), block);
+  } else {
+    free_.push_back(block);
+  }
 }
 
 absl::Status BlockPool::Audit(const std::vector<const BlockTable*>& tables) const {
@@ -77,15 +120,18 @@ absl::Status BlockPool::Audit(const std::vector<const BlockTable*>& tables) cons
       ++counted[block];
     }
   }
-  std::vector<bool> is_free(refs_.size(), false);
-  for (int32_t block : free_) {
-    if (is_free[block]) return Internal("block pool: block {} is free twice", block);
-    is_free[block] = true;
-  }
+  std::vector<int> times_free(refs_.size(), 0), times_idle(refs_.size(), 0);
+  for (int32_t block : free_) ++times_free[block];
+  for (int32_t block : idle_) ++times_idle[block];
   for (int block = 0; block < blocks(); ++block) {
-    if (refs_[block] != counted[block] || is_free[block] != (refs_[block] == 0)) {
-      return Internal("block pool: block {} has count {}, {} table entries and is {}", block,
-                      refs_[block], counted[block], is_free[block] ? "free" : "not free");
+    const bool unused = refs_[block] == 0;
+    if (refs_[block] != counted[block] || times_free[block] != (unused && !kept_[block]) ||
+        times_idle[block] != (unused && kept_[block])) {
+      return Internal(
+          "block pool: block {} has count {}, {} table entries, is {}kept, {} times free and {} "
+          "times idle",
+          block, refs_[block], counted[block], kept_[block] ? "" : "not ", times_free[block],
+          times_idle[block]);
     }
   }
   return absl::OkStatus();

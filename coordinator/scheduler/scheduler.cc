@@ -57,7 +57,8 @@ Scheduler::Scheduler(SchedulerConfig config, const Tokenizer* tokenizer)
     : config_(std::move(config)),
       tokenizer_(tokenizer),
       pool_(0, config_.options.block_tokens()),
-      states_(0) {}
+      states_(0),
+      cache_(&pool_, nullptr) {}
 
 absl::Status Scheduler::CheckFits(const GenerationRequest& request) const {
   const int64_t tokens = TokensMax(request);
@@ -149,6 +150,7 @@ void Scheduler::OnWorkersReady(int kv_blocks, int step_tokens_max, TimePoint now
   OnWorkersLost("the workers were replaced", now);
   pool_ = BlockPool(kv_blocks, config_.options.block_tokens());
   states_ = StatePool(config_.state_slots);
+  cache_ = PrefixCache(&pool_, has_state() ? &states_ : nullptr);
   step_tokens_max_ = step_tokens_max;
   ready_ = was_ready_ = true;
   std::vector<Request*> too_large;
@@ -163,6 +165,7 @@ void Scheduler::OnWorkersLost(std::string_view reason, TimePoint now) {
   retry_at_.reset();
   if (flight_) LoseStep(Unavailable("{}", reason));
   RequeueAll();
+  FlushCache();
   for (const auto& [key, request] : requests_) {
     if (!request->deadline) SetDeadline(*request, now + config_.queue_timeout);
   }
@@ -217,6 +220,7 @@ void Scheduler::Apply(const Planned& planned, const proto::SequenceResult& resul
   }
   sequence.computed = planned.end;
   if (has_state()) AdvanceState(sequence);
+  if (caches()) CacheComputed(sequence);
   if (planned.end > sequence.frontier) {
     sequence.frontier = planned.end;
     request.lost_steps = 0;
@@ -249,13 +253,17 @@ void Scheduler::AdvanceState(Sequence& sequence) {
 }
 
 void Scheduler::ReleaseCache(Sequence& sequence) {
+  if (caches()) CacheTail(sequence);
   pool_.Release(&sequence.table);
   states_.Release(&sequence.state);
   states_.Release(&sequence.state_target);
 }
 
 void Scheduler::Send(Sequence& sequence) {
-  if (auto event = sequence.output.TakeEvent()) sequence.request->sink->OnEvent(*std::move(event));
+  auto event = sequence.output.TakeEvent();
+  if (!event) return;
+  event->cached_tokens = sequence.request->cached_tokens;
+  sequence.request->sink->OnEvent(*std::move(event));
 }
 
 // The sequence is no longer part of a step in flight; lets go what its request's end left to it.
@@ -296,7 +304,7 @@ void Scheduler::FinishSequence(Sequence& sequence) {
     // Nobody else holds the prompt: the next choice takes it over together with the place.
     for (Sequence& heir : request.choices) {
       if (heir.output.finished()) continue;
-      Start(heir, CanFork(request) ? &sequence : nullptr);
+      Start(heir, CanFork(request) ? &sequence : nullptr, {});
       break;
     }
   }
@@ -344,6 +352,8 @@ SchedulerStats Scheduler::stats() const {
   stats.sequences_waiting = static_cast<int>(waiting_.size());
   stats.blocks_total = pool_.blocks();
   stats.blocks_used = pool_.used_blocks();
+  stats.blocks_cached = pool_.idle_blocks();
+  stats.states_cached = cache_.states_kept();
   stats.block_tokens = pool_.block_tokens();
   return stats;
 }
@@ -359,6 +369,8 @@ absl::Status Scheduler::Audit() const {
     }
   }
   KT_RETURN_IF_ERROR(pool_.Audit(tables));
+  KT_RETURN_IF_ERROR(cache_.Audit());
+  cache_.AppendStates(&slots);
   return states_.Audit(slots);
 }
 

@@ -17,6 +17,10 @@
 // before the end of the prompt and that state is kept for those that wait to run while a choice
 // runs and a slot is to spare; else they compute the prompt for themselves. Admission waits for
 // slots.
+// Prefixes     blocks stay known by their tokens once they are computed (PrefixCache): running
+// sequences find those of others, later requests and sequences that were pushed out start behind
+// them. Blocks that only the cache keeps count as available and go before any sequence is pushed
+// out. States are kept with it at the end of a sequence, of its prompt and of chunks.
 // Replays      draws are keyed by (seed, choice, position): computing again never changes tokens
 // that were sent. Lost steps   a step that fails or is lost with its workers costs time only: its
 // sequences wait and are computed again. A request
@@ -41,6 +45,7 @@
 #include "common/sim/clock.h"
 #include "coordinator/generation/generation.h"
 #include "coordinator/scheduler/block_pool.h"
+#include "coordinator/scheduler/prefix_cache.h"
 #include "coordinator/scheduler/sequence.h"
 #include "coordinator/scheduler/state_pool.h"
 #include "coordinator/tokenizer/tokenizer.h"
@@ -69,6 +74,8 @@ struct SchedulerStats {
   int sequences_waiting = 0;  // queued, preempted or waiting for workers
   int blocks_total = 0;
   int blocks_used = 0;
+  int blocks_cached = 0;  // kept by the prefix cache alone
+  int states_cached = 0;  // state slots that it keeps
   int block_tokens = 0;
 
   uint64_t requests_accepted = 0;
@@ -76,6 +83,8 @@ struct SchedulerStats {
   uint64_t requests_failed = 0;
   uint64_t requests_cancelled = 0;
   uint64_t requests_refused = 0;
+  uint64_t prompt_tokens = 0;      // of admitted requests
+  uint64_t tokens_cached = 0;      // of these, found in the prefix cache
   uint64_t tokens_prefilled = 0;   // prompt tokens and tokens computed again
   uint64_t tokens_recomputed = 0;  // of these, computed before
   uint64_t tokens_generated = 0;
@@ -85,6 +94,11 @@ struct SchedulerStats {
   double step_seconds = 0;     // from plan to result, all steps
   proto::StepTimings timings;  // sums of what the workers report
 };
+
+// Share of the prompt tokens found in the prefix cache, 0 to 1.
+inline double CacheHitRate(const SchedulerStats& stats) {
+  return stats.prompt_tokens == 0 ? 0 : static_cast<double>(stats.tokens_cached) / stats.prompt_tokens;
+}
 
 // One thread.
 class Scheduler {
@@ -109,6 +123,7 @@ class Scheduler {
   void OnTimer(TimePoint now);
   void Drain() { draining_ = true; }        // accepts nothing more, finishes what it has
   void FailAll(const absl::Status& error);  // ends every request
+  void FlushCache() { cache_.Flush(); }     // forgets what no running sequence holds
 
   // Actions
   // ------------------------------------------------------------------------------------------------------------------
@@ -123,6 +138,7 @@ class Scheduler {
   absl::Status Audit() const;
   const BlockPool& pool() const { return pool_; }
   const StatePool& states() const { return states_; }
+  const PrefixCache& cache() const { return cache_; }
 
  private:
   struct Planned {
@@ -153,9 +169,20 @@ class Scheduler {
   void AdvanceState(Sequence& sequence);
   void ReleaseCache(Sequence& sequence);
 
+  // Prefix cache (scheduler_cache.cc)
+  bool caches() const { return config_.options.prefix_cache(); }
+  CachedPrefix FindCached(const Sequence& sequence, int limit) const;
+  void Adopt(Sequence& sequence, const CachedPrefix& prefix);
+  void AdoptFromRunning();
+  void CacheComputed(Sequence& sequence);
+  void CacheTail(const Sequence& sequence);
+  void CacheState(Sequence& sequence);
+  int PromptBoundary(const Sequence& sequence) const;
+  int EndWithState(const Sequence& sequence, int begin, int end) const;
+
   // Planning (scheduler_plan.cc)
   void Admit();
-  void Start(Sequence& sequence, Sequence* donor);
+  void Start(Sequence& sequence, Sequence* donor, const CachedPrefix& prefix);
   Sequence* Donor(const Sequence& sequence);
   bool has_state() const { return config_.state_slots > 0; }
   int StateRoom() const;
@@ -179,6 +206,7 @@ class Scheduler {
   int step_tokens_max_ = 0;
   BlockPool pool_;
   StatePool states_;
+  PrefixCache cache_;  // empty where it is off
   int prompt_states_ = 0;                                  // requests that keep one
   std::map<uint64_t, std::unique_ptr<Request>> requests_;  // by first sequence id
   std::unordered_map<std::string, Request*> by_id_;        // live ones

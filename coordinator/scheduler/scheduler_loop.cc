@@ -68,6 +68,7 @@ void SchedulerLoop::PostWorkersReady(int kv_blocks, int step_tokens_max) {
 }
 void SchedulerLoop::PostWorkersLost(std::string reason) { Post(Lost{std::move(reason)}); }
 void SchedulerLoop::Drain() { Post(Draining{}); }
+void SchedulerLoop::FlushCache() { Post(Flushing{}); }
 
 void SchedulerLoop::Post(Mail mail) {
   {
@@ -143,6 +144,7 @@ void SchedulerLoop::Handle(Mail& mail, TimePoint now) {
                  [&](Ready& m) { scheduler_->OnWorkersReady(m.kv_blocks, m.step_tokens_max, now); },
                  [&](Lost& m) { scheduler_->OnWorkersLost(m.reason, now); },
                  [&](Draining&) { scheduler_->Drain(); },
+                 [&](Flushing&) { scheduler_->FlushCache(); },
              },
              mail);
 }

@@ -40,6 +40,7 @@ class SchedulerLoop final : public Generator {
   // very many callers wait here.
   absl::Status Submit(GenerationRequest request, std::shared_ptr<GenerationSink> sink) override;
   void Cancel(const std::string& request_id) override;
+  void FlushCache() override;
 
   void PostResult(proto::StepResult result);
   void PostWorkersReady(int kv_blocks, int step_tokens_max);
@@ -66,7 +67,9 @@ class SchedulerLoop final : public Generator {
     std::string reason;
   };
   struct Draining {};
-  using Mail = std::variant<Submission, Cancellation, proto::StepResult, Ready, Lost, Draining>;
+  struct Flushing {};
+  using Mail =
+      std::variant<Submission, Cancellation, proto::StepResult, Ready, Lost, Draining, Flushing>;
 
   void Post(Mail mail);
   void Run() noexcept;

@@ -41,7 +41,8 @@ std::optional<proto::StepPlan> Scheduler::NextStep(TimePoint now) {
 // at once. Without any running, the first always fits.
 void Scheduler::Admit() {
   const size_t running_max = std::min(config_.options.max_running_requests(), step_tokens_max_);
-  int available = pool_.free_blocks();
+  const int block_tokens = pool_.block_tokens();
+  int available = pool_.available_blocks();
   for (const auto& [id, s] : running_) {
     available -= std::max(pool_.BlocksFor(s->size()) - static_cast<int>(s->table.size()), 0);
   }
@@ -52,12 +53,24 @@ void Scheduler::Admit() {
     if (donor != nullptr && donor->computed < ForkPosition(sequence))
       continue;  // it is computing their prompt
     if (!CanFork(*sequence.request)) donor = nullptr;
-    const int shared_blocks = donor != nullptr ? ForkPosition(sequence) / pool_.block_tokens() : 0;
-    const int needed = pool_.BlocksFor(sequence.size()) - shared_blocks;
     if (has_state() && StateRoom() < 2) break;
-    if (!running_.empty() && available - needed < static_cast<int>(running_.size())) break;
-    available -= needed;
-    Start(sequence, donor);
+    const int forked = donor != nullptr ? ForkPosition(sequence) : 0;
+    const int kept_back = static_cast<int>(running_.size());
+    CachedPrefix prefix = FindCached(sequence, sequence.reusable());
+    const auto needed = [&] {  // idle blocks are available only until it holds them
+      return pool_.BlocksFor(sequence.size()) + prefix.idle -
+             std::max(prefix.tokens, forked) / block_tokens;
+    };
+    if (available - needed() < kept_back)  // no room to copy a block that it would use in part
+      prefix = FindCached(sequence, prefix.tokens / block_tokens * block_tokens);
+    if (prefix.tokens > forked) {
+      donor = nullptr;
+    } else {
+      prefix = {};
+    }
+    if (!running_.empty() && available - needed() < kept_back) break;
+    available -= needed();
+    Start(sequence, donor, prefix);
   }
 }
 
@@ -71,25 +84,29 @@ Sequence* Scheduler::Donor(const Sequence& sequence) {
   return donor;
 }
 
-void Scheduler::Start(Sequence& sequence, Sequence* donor) {
+void Scheduler::Start(Sequence& sequence, Sequence* donor, const CachedPrefix& prefix) {
   Request& request = *sequence.request;
   waiting_.erase(sequence.id);
   running_.emplace(sequence.id, &sequence);
+  if (request.queued) stats_.prompt_tokens += sequence.prompt_size();
   queued_ -= request.queued;
   request.queued = false;
   SetDeadline(request, std::nullopt);
   if (donor != nullptr) {
     sequence.computed = ForkPosition(sequence);
     sequence.table = pool_.Fork(donor->table, sequence.computed);
+    sequence.cached = std::min(donor->cached, sequence.computed / pool_.block_tokens());
     sequence.frontier = std::max(sequence.frontier, sequence.computed);
     if (has_state()) sequence.state = states_.Share(request.prompt_state);
   }
+  Adopt(sequence, prefix);
   if (!Waits(request, waiting_)) DropPromptState(request);
 }
 
 void Scheduler::Preempt(Sequence& sequence) {
   ReleaseCache(sequence);
-  sequence.computed = 0;
+  sequence.computed = sequence.cached = 0;
+  sequence.state_kept = sequence.state_landmark = 0;
   running_.erase(sequence.id);
   waiting_.emplace(sequence.id, &sequence);
   if (Donor(sequence) == nullptr) DropPromptState(*sequence.request);
@@ -135,6 +152,7 @@ const Request* Scheduler::Suspect() const {
 }
 
 void Scheduler::FillPlan(proto::StepPlan* plan, Flight* flight) {
+  if (caches()) AdoptFromRunning();
   const Request* suspect = Suspect();
   const auto takes_part = [suspect](const Sequence& s) {
     return suspect == nullptr || s.request == suspect;
@@ -175,6 +193,7 @@ int Scheduler::PlanSequence(Sequence& s, int budget, proto::StepPlan* plan, Flig
     end = std::min(end, s.captured);  // what has been delivered is not captured again
   if (has_state() && begin < ForkPosition(s) && AwaitsPromptState(*s.request))
     end = std::min(end, ForkPosition(s));
+  if (has_state() && caches()) end = EndWithState(s, begin, end);
   while (pool_.WritableEnd(s.table, begin, end) < end && running_.rbegin()->second != &s) {
     ++stats_.preemptions;
     Preempt(*running_.rbegin()->second);
@@ -185,6 +204,7 @@ int Scheduler::PlanSequence(Sequence& s, int budget, proto::StepPlan* plan, Flig
     Preempt(s);
     return 0;
   }
+  cache_.FreeBlocks(pool_.BlocksToWrite(s.table, begin, end));
   std::vector<BlockCopy> copies;
   pool_.PrepareWrite(&s.table, begin, end, &copies);
   for (const BlockCopy& copy : copies) {
@@ -192,7 +212,10 @@ int Scheduler::PlanSequence(Sequence& s, int budget, proto::StepPlan* plan, Flig
     added->set_source(copy.source);
     added->set_target(copy.target);
   }
-  if (has_state()) s.state_target = states_.Take();
+  if (has_state()) {
+    cache_.FreeState();
+    s.state_target = states_.Take();
+  }
   proto::SequenceStep* step = plan->add_sequences();
   FillSequenceStep(s, begin, end, step);
   flight->planned.push_back(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random requests and faults, replayable from a seed. For every client: the tokens are those of its
-// request alone, no gap, no repeat, exactly one end of every choice; the pools are empty at the
-// end; once faults stop everything ends. KT_SIM_SEEDS (default 300) and KT_SIM_FIRST_SEED choose
+// request alone, no gap, no repeat, exactly one end of every choice, with and without prefix cache;
+// the pools are empty at the end; once faults stop everything ends. KT_SIM_SEEDS (default 300) and KT_SIM_FIRST_SEED choose
 // the seeds.
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using testing::TestClient;
 
 struct Totals {
   uint64_t requests = 0, complete = 0, failed = 0, cancelled = 0, refused = 0, steps = 0, lost = 0,
-           preemptions = 0, recomputed = 0, forks = 0;
+           preemptions = 0, recomputed = 0, forks = 0, prompt_tokens = 0, cached = 0, flushes = 0;
 };
 
 class Simulation {
@@ -43,9 +43,10 @@ class Simulation {
     gives_up_ = rng_.Chance(0.5);
     if (!gives_up_) config_.lost_steps_max = 1000000;
     fault_rate_ = rng_.Chance(0.3) ? 0 : 0.05;
-    kv_blocks_ = static_cast<int>(rng_.Between(6, 60));
+    kv_blocks_ = static_cast<int>(rng_.Chance(0.3) ? rng_.Between(100, 600) : rng_.Between(6, 60));
     step_tokens_max_ = static_cast<int>(rng_.Between(1, 32));
     if (rng_.Chance(0.5)) config_.state_slots = rng_.Between(2, 2 * o.max_running_requests() + 2);
+    o.set_prefix_cache(rng_.Chance(0.7));
     auto scheduler = Scheduler::Create(config_, &tokenizer_);
     scheduler_ = *std::move(scheduler);
   }
@@ -65,6 +66,8 @@ class Simulation {
     totals_->lost += stats.steps_lost;
     totals_->preemptions += stats.preemptions;
     totals_->recomputed += stats.tokens_recomputed;
+    totals_->prompt_tokens += stats.prompt_tokens;
+    totals_->cached += stats.tokens_cached;
     totals_->forks += forks_ + worker_->forks();
   }
 
@@ -88,6 +91,11 @@ class Simulation {
     clock_.Advance(std::chrono::milliseconds(rng_.Between(0, 60)));
     if (rng_.Chance(0.15)) AddRequest();
     if (rng_.Chance(0.03) && !entries_.empty()) CancelSome();
+    if (rng_.Chance(0.01)) {
+      scheduler_->FlushCache();
+      ++totals_->flushes;
+      Audit();
+    }
     if (rng_.Chance(fault_rate_)) Fault();
     if (!workers_up_ && rng_.Chance(0.3)) StartWorkers();
     if (late_ &&
@@ -170,6 +178,7 @@ class Simulation {
     r.id = fmt::format("r{}", next_id_++);
     const int prompt =
         static_cast<int>(rng_.Chance(0.2) ? rng_.Between(20, 100) : rng_.Between(1, 20));
+    if (rng_.Chance(0.5) && !entries_.empty()) BeginLikeAnother(&r);
     for (int i = 0; i < prompt; ++i)
       r.prompt_ids.push_back(static_cast<int32_t>(rng_.Between(1, FakeTokenizer::kVocab - 1)));
     r.n = static_cast<int>(rng_.Chance(0.3) ? rng_.Between(2, 6) : 1);
@@ -196,6 +205,20 @@ class Simulation {
     return r;
   }
 
+  // A prompt and some of its answer, as far as it is known: the next turn, a retry, another branch.
+  void BeginLikeAnother(GenerationRequest* r) {
+    const Entry& entry = entries_[rng_.Between(0, static_cast<int64_t>(entries_.size()) - 1)];
+    std::vector<int32_t> tokens = entry.request.prompt_ids;
+    for (const auto& choice : entry.client->outputs) {
+      if (choice.token_ids.empty()) continue;
+      tokens.insert(tokens.end(), choice.token_ids.begin(), choice.token_ids.end());
+      break;
+    }
+    if (rng_.Chance(0.4)) tokens.resize(rng_.Between(1, static_cast<int64_t>(tokens.size())));
+    tokens.resize(std::min<size_t>(tokens.size(), 150));
+    r->prompt_ids = std::move(tokens);
+  }
+
   void CancelSome() {
     Entry& entry = entries_[rng_.Between(0, static_cast<int64_t>(entries_.size()) - 1)];
     scheduler_->Cancel(entry.request.id);
@@ -218,7 +241,9 @@ class Simulation {
       const int last =
           (s.start_position() + s.token_ids_size() - 1) / config_.options.block_tokens();
       for (int i = s.start_position() / config_.options.block_tokens(); i <= last; ++i) {
-        if (scheduler_->pool().refs(s.block_table(i)) != 1) Break("a written block is shared");
+        const BlockPool& pool = scheduler_->pool();
+        if (pool.refs(s.block_table(i)) != 1) Break("a written block is shared");
+        if (pool.kept(s.block_table(i))) Break("a written block is in the prefix cache");
       }
       if (config_.state_slots > 0 && scheduler_->states().refs(s.state_target()) != 1)
         Break("a written slot is shared");
@@ -274,7 +299,17 @@ class Simulation {
         if (!timed_out && !given_up && !own_error) return Break("failed without a cause: " + why);
       }
     }
-    const SchedulerStats stats = scheduler_->stats();
+    const bool caches = config_.options.prefix_cache();
+    SchedulerStats stats = scheduler_->stats();
+    if (!caches && stats.blocks_cached + stats.tokens_cached > 0) Break("the cache is not off");
+    if (stats.blocks_used + stats.blocks_cached + scheduler_->pool().free_blocks() != kv_blocks_)
+      Break("blocks do not add up");
+    if (stats.states_cached + scheduler_->states().free_slots() != config_.state_slots)
+      Break("slots do not add up");
+    scheduler_->FlushCache();
+    Audit();
+    stats = scheduler_->stats();
+    if (stats.blocks_cached + stats.states_cached != 0) Break("the cache is not empty");
     if (stats.blocks_used != 0 || scheduler_->states().free_slots() != config_.state_slots ||
         stats.sequences_running + stats.sequences_waiting + stats.requests_queued != 0) {
       Break("something is left");
@@ -321,9 +356,11 @@ TEST(SchedulerSimTest, EveryClientGetsTheTokensOfItsRequestAlone) {
   }
   std::printf(
       "%lu seeds: %lu requests (%lu complete, %lu failed, %lu cancelled), %lu refused, %lu steps, "
-      "%lu lost, %lu preemptions, %lu tokens computed again, %lu forks of states\n",
+      "%lu lost, %lu preemptions, %lu tokens computed again, %lu forks of states, %lu of %lu prompt "
+      "tokens found in the cache, %lu flushes\n",
       seeds, totals.requests, totals.complete, totals.failed, totals.cancelled, totals.refused,
-      totals.steps, totals.lost, totals.preemptions, totals.recomputed, totals.forks);
+      totals.steps, totals.lost, totals.preemptions, totals.recomputed, totals.forks,
+      totals.cached, totals.prompt_tokens, totals.flushes);
   if (seeds < 100) return;
   // The simulation did meet what it is about.
   EXPECT_GT(totals.complete, totals.requests / 2);
@@ -333,6 +370,8 @@ TEST(SchedulerSimTest, EveryClientGetsTheTokensOfItsRequestAlone) {
   EXPECT_GT(totals.lost, 100u);
   EXPECT_GT(totals.preemptions, 100u);
   EXPECT_GT(totals.forks, 100u);
+  EXPECT_GT(totals.cached, totals.prompt_tokens / 40);
+  EXPECT_GT(totals.flushes, 100u);
 }
 
 }  // namespace

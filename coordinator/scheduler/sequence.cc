@@ -74,6 +74,14 @@ int32_t Sequence::token(int position) const {
 
 int Sequence::shareable() const { return std::min(prompt_size(), size() - 1); }
 
+int Sequence::reusable() const {
+  int limit = size() - 1;
+  if (request->captures) limit = std::min(limit, captured);
+  if (request->spec.prompt_logprobs && choice == 0 && frontier < prompt_size() - 1)
+    limit = std::min(limit, frontier);
+  return limit;
+}
+
 void Sequence::Push(int32_t token, std::optional<TokenLogprob> logprob) {
   if (PenaltyIsOn(request->spec.sampling)) {
     proto::TokenCount& count = counts[token];

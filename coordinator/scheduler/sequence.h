@@ -30,6 +30,9 @@ struct Sequence {
   int32_t state = 0;
   int32_t state_target = 0;
   int computed = 0;
+  int cached = 0;         // first blocks of the table that the prefix cache keeps: all full ones
+  int state_kept = 0;     // position of the state in the prefix cache that a later one replaces
+  int state_landmark = 0;  // position of the last one that stays
   int frontier = 0;        // the most that was ever computed
   int captured = 0;        // positions whose capture has been delivered or is another choice's
   bool in_flight = false;  // part of the step that runs now
@@ -42,6 +45,9 @@ struct Sequence {
   // Positions it can share with another choice that has computed them: the prompt, but always
   // leaving one token to run.
   int shareable() const;
+  // Positions it may take over from the prefix cache: not those whose results are still to be
+  // reported.
+  int reusable() const;
   void Push(int32_t token, std::optional<TokenLogprob> logprob);
 };
 
@@ -59,6 +65,7 @@ struct Request {
   int choices_left;                      // not finished
   int in_flight = 0;                     // choices in the step that runs now
   int32_t prompt_state = 0;              // slot: see Scheduler, kept for choices that wait
+  int cached_tokens = 0;                 // of the prompt, found in the prefix cache
   int lost_steps = 0;                    // steps lost with it since it last got further
   bool queued = true;                    // never admitted so far
   std::optional<TimePoint> deadline;     // waits to be admitted no longer than this

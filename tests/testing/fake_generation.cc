@@ -213,6 +213,7 @@ GenerationEvent FakeGenerator::NextToken(const Running& running, int index, Choi
   const GenerationRequest& request = running.request;
   GenerationEvent event;
   event.choice = index;
+  event.cached_tokens = options_.cached_tokens;
   if (request.max_new_tokens == 0) {
     event.finish_reason = FinishReason::kLength;
     return event;

@@ -56,16 +56,19 @@ class FakeGenerator : public Generator {
     std::chrono::microseconds step{0};  // at least this long
     int queue_max = 1 << 20;
     int fail_after_tokens = -1;  // then the request fails with Internal
+    int cached_tokens = 0;       // that every event says
   };
   FakeGenerator(const Tokenizer* tokenizer, const Options& options);
   ~FakeGenerator() override;
 
   absl::Status Submit(GenerationRequest request, std::shared_ptr<GenerationSink> sink) override;
   void Cancel(const std::string& request_id) override;
+  void FlushCache() override { ++flushes_; }
 
   void Hold(bool hold);   // accepted requests wait, as in a full queue
   int live() const;       // requests accepted and neither finished nor cancelled
   int cancelled() const;  // requests cancelled while live
+  int flushes() const { return flushes_; }
   int64_t steps() const;
   // Waits until live() and cancelled() are these, at most 10 s.
   bool WaitFor(int live, int cancelled) const;
@@ -96,6 +99,7 @@ class FakeGenerator : public Generator {
   std::list<Running> running_;
   GenerationRequest last_request_;
   bool hold_ = false;
+  std::atomic<int> flushes_ = 0;
   bool stopping_ = false;
   int cancelled_ = 0;
   int64_t steps_ = 0;

@@ -33,6 +33,8 @@ void TestClient::OnEvent(GenerationEvent event) {
     error = event.error;
     return;
   }
+  if (event.cached_tokens < cached_tokens) breach = "fewer cached tokens than before";
+  cached_tokens = event.cached_tokens;
   ReferenceOutput& out = outputs.at(event.choice);
   if (out.finish_reason != FinishReason::kNone) breach = "an event of a choice that has ended";
   if (!event.prompt_logprobs.empty() && (event.choice != 0 || !out.token_ids.empty())) {

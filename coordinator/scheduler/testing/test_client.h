@@ -24,7 +24,8 @@ class TestClient final : public GenerationSink {
   std::vector<ReferenceOutput> outputs;  // by choice
   absl::Status error;
   int events = 0;
-  int finished = 0;    // choices
+  int finished = 0;       // choices
+  int cached_tokens = 0;  // as of the last event
   std::string breach;  // first broken rule
 };
 
