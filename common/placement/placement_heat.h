@@ -27,7 +27,8 @@ class PlacementHeat {
   void CountHybrid(int layer, std::span<const uint32_t> counts, std::span<const int> residents);
   // Of a layerwise step: all experts ran on the device, so it says nothing about the residents.
   void CountLayerwise(int layer, std::span<const uint32_t> counts);
-  // So many experts changed places; each counts as UpdatePolicy::swap_cost hits lost.
+  // So many experts were moved for this alone (a layerwise step has all bytes on the device
+  // anyway); each counts as UpdatePolicy::swap_cost hits lost.
   void CountChanges(int changes);
 
   // What ChooseResidents and ChoosePromotions take: [layer][expert].
