@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "common/base/status.h"
+#include "common/placement/expert_counts.h"
 #include "common/placement/strategy.h"
 
 namespace kt::cli {
@@ -16,6 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr int kBlockTokens = 16;
 constexpr int64_t kTotalTokensDefaultMax = 32768;
+constexpr int64_t kRecorderBytesMax = int64_t{1} << 30;
 
 int32_t Narrow(int64_t value) { return static_cast<int32_t>(value); }
 
@@ -85,8 +87,59 @@ absl::Status FillPlacement(const RunOptions& o, const ModelConfig& model,
                            proto::ExpertOptions* experts) {
   KT_ASSIGN_OR_RETURN(int64_t count, GpuExperts(o, model));
   KT_ASSIGN_OR_RETURN(PlacementStrategy strategy, ParsePlacementStrategy(o.placement_strategy));
+  ExpertCounts use;
+  if (o.init_expert_location != "trivial") {
+    const auto read = [&]() -> absl::StatusOr<ExpertCounts> {
+      KT_ASSIGN_OR_RETURN(ExpertCounts counts, ReadExpertCounts(o.init_expert_location));
+      const absl::Status fits = CheckShape(counts, model);
+      if (!fits.ok()) return Annotate(fits, o.init_expert_location);
+      return counts;
+    };
+    absl::StatusOr<ExpertCounts> counts = read();
+    if (!counts.ok()) return Annotate(counts.status(), "--init-expert-location");
+    use = *std::move(counts);
+  }
+  const bool frequency = strategy == PlacementStrategy::kFrequency;
+  if (frequency && use.empty()) {
+    experts->add_warnings(
+        "--kt-expert-placement-strategy frequency: there are no statistics "
+        "(--init-expert-location), so experts are placed as with uniform");
+    strategy = PlacementStrategy::kUniform;
+  } else if (!frequency && !use.empty()) {
+    experts->add_warnings(fmt::format(
+        "--init-expert-location {}: is used with --kt-expert-placement-strategy frequency only",
+        o.init_expert_location));
+  }
   experts->set_placement_strategy(o.placement_strategy);
-  SetResidents(PlaceExperts(strategy, count, model), experts);
+  SetResidents(PlaceExperts(strategy, count, model, use), experts);
+  return absl::OkStatus();
+}
+
+absl::Status FillRecorder(const RunOptions& o, const ModelConfig& model,
+                          proto::RecorderOptions* out) {
+  const auto layers = std::max<int64_t>(1, static_cast<int64_t>(model.layers.size()));
+  int64_t experts = 1;
+  for (const MoeConfig& moe : model.moes) experts = std::max<int64_t>(experts, moe.num_experts);
+  const int64_t most = kRecorderBytesMax / (4 * layers * experts);
+  const bool per_pass = o.recorder_mode == "per_pass";
+  if (o.recorder_buffer_size == 0 ||
+      (per_pass && (o.recorder_buffer_size < 0 || o.recorder_buffer_size > most))) {
+    return InvalidArgument(
+        "--expert-distribution-recorder-buffer-size {}: must be from 1 to {} (1 GiB of counts of "
+        "{} layers and {} experts), or -1 with mode stat",
+        o.recorder_buffer_size, most, layers, experts);
+  }
+  std::error_code error;
+  const fs::path asked =
+      o.recorder_dir.empty() ? fs::temp_directory_path(error) : fs::path(o.recorder_dir);
+  const fs::path dir = fs::canonical(asked, error);
+  if (error || !fs::is_directory(dir, error)) {
+    return InvalidArgument("--expert-distribution-recorder-dir {}: is not a directory",
+                           asked.string());
+  }
+  out->set_mode(o.recorder_mode);
+  out->set_buffer_size(per_pass ? Narrow(o.recorder_buffer_size) : 0);
+  out->set_directory(dir.string());
   return absl::OkStatus();
 }
 
@@ -220,6 +273,7 @@ absl::StatusOr<proto::RuntimeConfig> BuildRuntimeConfig(const RunOptions& option
                                      config.mutable_experts()));
   KT_RETURN_IF_ERROR(
       FillScheduler(options, config.model().context_length(), config.mutable_scheduler()));
+  KT_RETURN_IF_ERROR(FillRecorder(options, model, config.mutable_recorder()));
   // No sequence can be longer than the cache: requests are checked against, and by default bounded
   // by, what can be served.
   config.mutable_model()->set_context_length(

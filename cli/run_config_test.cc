@@ -14,9 +14,12 @@
 namespace kt::cli {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class RunConfigTest : public ::testing::Test {
  protected:
@@ -96,6 +99,40 @@ TEST_F(RunConfigTest, ExpertsOnTheDevice) {
   EXPECT_THAT(ResidentCounts(), ElementsAre(0, 128, 25));
   options_.gpu_experts_ratio = 0;
   EXPECT_THAT(ResidentCounts(), ElementsAre(0, 0, 0));
+}
+
+TEST_F(RunConfigTest, FrequencyGoesByStatistics) {
+  options_.num_gpu_experts = 1;
+  options_.placement_strategy = "frequency";
+  EXPECT_THAT(ResidentCounts(), ElementsAre(0, 1, 1));  // as uniform
+  EXPECT_THAT(StartWarnings(*Build()), Contains(HasSubstr("there are no statistics")));
+
+  options_.init_expert_location = ::testing::TempDir() + "run_config_counts.json";
+  model_.moes[0].num_experts = 2;
+  std::ofstream(options_.init_expert_location) << R"({"logical_count": [[9, 9], [1, 2], [3, 4]]})";
+  EXPECT_THAT(ResidentCounts(), ElementsAre(0, 0, 2));
+  EXPECT_THAT(StartWarnings(*Build()), Not(Contains(HasSubstr("statistics"))));
+  options_.placement_strategy = "uniform";
+  EXPECT_THAT(StartWarnings(*Build()), Contains(HasSubstr("frequency only")));
+
+  model_.moes[0].num_experts = 4;
+  EXPECT_THAT(Error(),
+              AllOf(HasSubstr("--init-expert-location"), HasSubstr("3 layers and 2 experts"),
+                    HasSubstr("3 layers and 4 experts")));
+  options_.init_expert_location = "/nowhere";
+  EXPECT_THAT(Error(), HasSubstr("--init-expert-location: /nowhere"));
+}
+
+TEST_F(RunConfigTest, RecorderIsBounded) {
+  EXPECT_EQ(Build()->recorder().mode(), "stat");
+  options_.recorder_buffer_size = -1;
+  EXPECT_TRUE(Build().ok());
+  options_.recorder_mode = "per_pass";
+  EXPECT_THAT(Error(), HasSubstr("must be from 1 to 699050"));
+  options_.recorder_buffer_size = 5;
+  EXPECT_EQ(Build()->recorder().buffer_size(), 5);
+  options_.recorder_dir = "/nowhere";
+  EXPECT_EQ(Error(), "--expert-distribution-recorder-dir /nowhere: is not a directory");
 }
 
 TEST_F(RunConfigTest, ContextAndChunk) {

@@ -15,6 +15,9 @@ Json RuntimeState::Health() const {
   if (draining_) health["state"] = "draining";
   health["warnings"] = Warnings();
   health["cpu_throttled_periods"] = throttled_periods_.load();
+  const ExpertUse use = experts_->use();
+  health["experts_on_device"] =
+      Json{{"hits", use.hits}, {"misses", use.misses}, {"hit_rate", use.hit_rate()}};
   return health;
 }
 
