@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "cli/environment.h"
@@ -47,6 +48,9 @@ bool ReadConfig(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* conf
   *options = *std::move(read);
   if (absl::Status log = SetUpLog("kt", options->log_level, options->log_format); !log.ok())
     return fail(kExitUsage, log);
+  if (const char* dir = std::getenv("SGLANG_EXPERT_DISTRIBUTION_RECORDER_DIR");
+      dir != nullptr && options->recorder_dir.empty())
+    options->recorder_dir = dir;
   absl::StatusOr<ModelConfig> model = CheckModelDir(options->model);
   if (!model.ok()) return fail(kExitBadModel, model.status());
   absl::StatusOr<topology::Topology> topology = topology::Topology::Load();

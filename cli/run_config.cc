@@ -2,12 +2,13 @@
 #include "cli/run_config.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <random>
 #include <system_error>
 
 #include "common/base/status.h"
+#include "common/placement/expert_counts.h"
+#include "common/placement/strategy.h"
 
 namespace kt::cli {
 namespace {
@@ -17,6 +18,7 @@ namespace fs = std::filesystem;
 constexpr int kBlockTokens = 16;
 constexpr int64_t kTotalTokensDefaultMax = 32768;
 constexpr int64_t kCachedStatesDefaultMax = 32;  // tens of MB each
+constexpr int64_t kRecorderBytesMax = int64_t{1} << 30;
 
 int32_t Narrow(int64_t value) { return static_cast<int32_t>(value); }
 
@@ -64,16 +66,82 @@ void FillServer(const RunOptions& o, proto::ServerOptions* out) {
   out->set_watchdog_timeout_s(Narrow(o.watchdog_timeout_s));
 }
 
-absl::StatusOr<int> GpuExperts(const RunOptions& o, const ModelConfig& model) {
-  int experts = 0;
-  for (const MoeConfig& moe : model.moes) experts = std::max(experts, moe.num_experts);
-  if (o.gpu_experts_ratio >= 0) return static_cast<int>(std::floor(o.gpu_experts_ratio * experts));
-  if (o.num_gpu_experts > experts) {
+// How many experts live on the device, of all layers together.
+absl::StatusOr<int64_t> GpuExperts(const RunOptions& o, const ModelConfig& model) {
+  if (o.gpu_experts_ratio >= 0) {
+    return static_cast<int64_t>(o.gpu_experts_ratio * static_cast<double>(TotalExperts(model)));
+  }
+  int64_t most = 0, count = 0;
+  for (size_t l = 0; l < model.layers.size(); ++l) {
+    most = std::max<int64_t>(most, ExpertsOf(model, l));
+    count += std::min<int64_t>(o.num_gpu_experts, ExpertsOf(model, l));
+  }
+  if (o.num_gpu_experts > most) {
     return InvalidArgument(
         "--kt-num-gpu-experts {}: a layer of the model has {} experts; give at most that",
-        o.num_gpu_experts, experts);
+        o.num_gpu_experts, most);
   }
-  return static_cast<int>(o.num_gpu_experts);
+  return count;
+}
+
+absl::Status FillPlacement(const RunOptions& o, const ModelConfig& model,
+                           proto::ExpertOptions* experts) {
+  KT_ASSIGN_OR_RETURN(int64_t count, GpuExperts(o, model));
+  KT_ASSIGN_OR_RETURN(PlacementStrategy strategy, ParsePlacementStrategy(o.placement_strategy));
+  ExpertCounts use;
+  if (o.init_expert_location != "trivial") {
+    const auto read = [&]() -> absl::StatusOr<ExpertCounts> {
+      KT_ASSIGN_OR_RETURN(ExpertCounts counts, ReadExpertCounts(o.init_expert_location));
+      const absl::Status fits = CheckShape(counts, model);
+      if (!fits.ok()) return Annotate(fits, o.init_expert_location);
+      return counts;
+    };
+    absl::StatusOr<ExpertCounts> counts = read();
+    if (!counts.ok()) return Annotate(counts.status(), "--init-expert-location");
+    use = *std::move(counts);
+  }
+  const bool frequency = strategy == PlacementStrategy::kFrequency;
+  if (frequency && use.empty()) {
+    experts->add_warnings(
+        "--kt-expert-placement-strategy frequency: there are no statistics "
+        "(--init-expert-location), so experts are placed as with uniform");
+    strategy = PlacementStrategy::kUniform;
+  } else if (!frequency && !use.empty()) {
+    experts->add_warnings(fmt::format(
+        "--init-expert-location {}: is used with --kt-expert-placement-strategy frequency only",
+        o.init_expert_location));
+  }
+  experts->set_placement_strategy(o.placement_strategy);
+  SetResidents(PlaceExperts(strategy, count, model, use), experts);
+  return absl::OkStatus();
+}
+
+absl::Status FillRecorder(const RunOptions& o, const ModelConfig& model,
+                          proto::RecorderOptions* out) {
+  const auto layers = std::max<int64_t>(1, static_cast<int64_t>(model.layers.size()));
+  int64_t experts = 1;
+  for (const MoeConfig& moe : model.moes) experts = std::max<int64_t>(experts, moe.num_experts);
+  const int64_t most = kRecorderBytesMax / (4 * layers * experts);
+  const bool per_pass = o.recorder_mode == "per_pass";
+  if (o.recorder_buffer_size == 0 ||
+      (per_pass && (o.recorder_buffer_size < 0 || o.recorder_buffer_size > most))) {
+    return InvalidArgument(
+        "--expert-distribution-recorder-buffer-size {}: must be from 1 to {} (1 GiB of counts of "
+        "{} layers and {} experts), or -1 with mode stat",
+        o.recorder_buffer_size, most, layers, experts);
+  }
+  std::error_code error;
+  const fs::path asked =
+      o.recorder_dir.empty() ? fs::temp_directory_path(error) : fs::path(o.recorder_dir);
+  const fs::path dir = fs::canonical(asked, error);
+  if (error || !fs::is_directory(dir, error)) {
+    return InvalidArgument("--expert-distribution-recorder-dir {}: is not a directory",
+                           asked.string());
+  }
+  out->set_mode(o.recorder_mode);
+  out->set_buffer_size(per_pass ? Narrow(o.recorder_buffer_size) : 0);
+  out->set_directory(dir.string());
+  return absl::OkStatus();
 }
 
 struct Workers {
@@ -112,7 +180,6 @@ absl::StatusOr<Workers> AskedWorkers(const RunOptions& o) {
 absl::Status FillComputation(const RunOptions& o, const ModelConfig& model,
                              const topology::Topology& topology, const topology::CpuBudget& budget,
                              proto::DeviceOptions* device, proto::ExpertOptions* experts) {
-  KT_ASSIGN_OR_RETURN(int gpu_experts, GpuExperts(o, model));
   KT_ASSIGN_OR_RETURN(Workers workers, AskedWorkers(o));
   const int default_threads = topology::DefaultCpuThreads(budget);
   if (workers.count == 0) {
@@ -166,11 +233,9 @@ absl::Status FillComputation(const RunOptions& o, const ModelConfig& model,
   experts->set_usable_cores(budget.usable_cores);
   experts->set_worker_count(Narrow(workers.count));
   for (int64_t node : workers.nodes) experts->add_numa_nodes(Narrow(node));
-  experts->set_gpu_experts_per_layer(gpu_experts);
-  experts->set_placement_strategy(o.placement_strategy);
   experts->set_transport(o.expert_transport);
   for (const std::string& warning : plan.warnings) experts->add_warnings(warning);
-  return absl::OkStatus();
+  return FillPlacement(o, model, experts);
 }
 
 // A conversation leaves two: behind its last answer, and at the last block boundary before.
@@ -219,6 +284,7 @@ absl::StatusOr<proto::RuntimeConfig> BuildRuntimeConfig(const RunOptions& option
                                      config.mutable_experts()));
   KT_RETURN_IF_ERROR(
       FillScheduler(options, model, config.model().context_length(), config.mutable_scheduler()));
+  KT_RETURN_IF_ERROR(FillRecorder(options, model, config.mutable_recorder()));
   // No sequence can be longer than the cache: requests are checked against, and by default bounded
   // by, what can be served.
   config.mutable_model()->set_context_length(

@@ -9,13 +9,17 @@
 
 #include "cli/launch.h"
 #include "common/base/status.h"
+#include "common/placement/placement.h"
 
 namespace kt::cli {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class RunConfigTest : public ::testing::Test {
  protected:
@@ -25,6 +29,9 @@ class RunConfigTest : public ::testing::Test {
     model_.max_position = 8192;
     model_.moes.resize(1);
     model_.moes[0].num_experts = 128;
+    model_.layers.resize(3);
+    model_.layers[1].moe = 0;
+    model_.layers[2].moe = 0;
     absl::StatusOr<topology::Topology> topology = topology::Topology::Load();
     if (!topology.ok()) ADD_FAILURE() << topology.status();
     topology_ = *std::move(topology);
@@ -33,6 +40,12 @@ class RunConfigTest : public ::testing::Test {
   }
   absl::StatusOr<proto::RuntimeConfig> Build() {
     return BuildRuntimeConfig(options_, model_, topology_, budget_);
+  }
+  std::vector<size_t> ResidentCounts() {
+    std::vector<size_t> counts;
+    const Placement placement = InitialPlacement(Build()->experts(), model_).value();
+    for (const auto& set : placement.device) counts.push_back(set.size());
+    return counts;
   }
   std::string Error() { return Message(Build().status()); }
 
@@ -73,14 +86,53 @@ TEST_F(RunConfigTest, ModelPathIsMadeAbsoluteAndSlashesDoNotMatter) {
 
 TEST_F(RunConfigTest, ExpertsOnTheDevice) {
   options_.num_gpu_experts = 128;
-  EXPECT_EQ(Build()->experts().gpu_experts_per_layer(), 128);
+  EXPECT_THAT(ResidentCounts(), ElementsAre(0, 128, 128));
   options_.num_gpu_experts = 129;
   EXPECT_EQ(Error(),
             "--kt-num-gpu-experts 129: a layer of the model has 128 experts; give at most that");
   options_.gpu_experts_ratio = 0.3;  // wins
-  EXPECT_EQ(Build()->experts().gpu_experts_per_layer(), 38);
+  EXPECT_THAT(ResidentCounts(), ElementsAre(0, 38, 38));
+  options_.gpu_experts_ratio = 0.301;  // 77.056 of 256
+  EXPECT_THAT(ResidentCounts(), ElementsAre(0, 39, 38));
+  options_.placement_strategy = "front-loading";
+  options_.gpu_experts_ratio = 0.6;
+  EXPECT_THAT(ResidentCounts(), ElementsAre(0, 128, 25));
   options_.gpu_experts_ratio = 0;
-  EXPECT_EQ(Build()->experts().gpu_experts_per_layer(), 0);
+  EXPECT_THAT(ResidentCounts(), ElementsAre(0, 0, 0));
+}
+
+TEST_F(RunConfigTest, FrequencyGoesByStatistics) {
+  options_.num_gpu_experts = 1;
+  options_.placement_strategy = "frequency";
+  EXPECT_THAT(ResidentCounts(), ElementsAre(0, 1, 1));  // as uniform
+  EXPECT_THAT(StartWarnings(*Build()), Contains(HasSubstr("there are no statistics")));
+
+  options_.init_expert_location = ::testing::TempDir() + "run_config_counts.json";
+  model_.moes[0].num_experts = 2;
+  std::ofstream(options_.init_expert_location) << R"({"logical_count": [[9, 9], [1, 2], [3, 4]]})";
+  EXPECT_THAT(ResidentCounts(), ElementsAre(0, 0, 2));
+  EXPECT_THAT(StartWarnings(*Build()), Not(Contains(HasSubstr("statistics"))));
+  options_.placement_strategy = "uniform";
+  EXPECT_THAT(StartWarnings(*Build()), Contains(HasSubstr("frequency only")));
+
+  model_.moes[0].num_experts = 4;
+  EXPECT_THAT(Error(),
+              AllOf(HasSubstr("--init-expert-location"), HasSubstr("3 layers and 2 experts"),
+                    HasSubstr("3 layers and 4 experts")));
+  options_.init_expert_location = "/nowhere";
+  EXPECT_THAT(Error(), HasSubstr("--init-expert-location: /nowhere"));
+}
+
+TEST_F(RunConfigTest, RecorderIsBounded) {
+  EXPECT_EQ(Build()->recorder().mode(), "stat");
+  options_.recorder_buffer_size = -1;
+  EXPECT_TRUE(Build().ok());
+  options_.recorder_mode = "per_pass";
+  EXPECT_THAT(Error(), HasSubstr("must be from 1 to 699050"));
+  options_.recorder_buffer_size = 5;
+  EXPECT_EQ(Build()->recorder().buffer_size(), 5);
+  options_.recorder_dir = "/nowhere";
+  EXPECT_EQ(Error(), "--expert-distribution-recorder-dir /nowhere: is not a directory");
 }
 
 TEST_F(RunConfigTest, ContextAndChunk) {

@@ -47,6 +47,10 @@ struct RunOptions {
   int64_t num_gpu_experts = 0;
   double gpu_experts_ratio = -1;
   std::string placement_strategy = "uniform";
+  std::string init_expert_location = "trivial";
+  std::string recorder_mode = "stat";
+  int64_t recorder_buffer_size = 1000;
+  std::string recorder_dir;  // empty: the directory for temporary files
   std::string expert_transport = "ring";
 
   int64_t chunked_prefill_size = 512;

@@ -26,6 +26,7 @@
 #include "coordinator/grpc_api/grpc_server.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/http/router.h"
+#include "coordinator/placement/expert_stats.h"
 #include "coordinator/request_log.h"
 #include "coordinator/runtime_state.h"
 #include "coordinator/template/chat_template.h"
@@ -118,12 +119,13 @@ void DropRings(NodeClient& node) {
 // Between two looks at the figures.
 struct LastFigures {
   SchedulerStats scheduler;
+  ExpertUse experts;
   std::vector<std::string> warnings;
   topology::ThrottleWatch throttle{topology::ReadCpuQuota()};
 };
 
-void SetFigures(const SchedulerLoop& loop, const WorkerLinks& links, RuntimeState& state,
-                metrics::Metrics& metrics, LastFigures& figures) {
+void SetFigures(const SchedulerLoop& loop, const WorkerLinks& links, const ExpertStats& experts,
+                RuntimeState& state, metrics::Metrics& metrics, LastFigures& figures) {
   SchedulerStats& last = figures.scheduler;
   SchedulerStats now = loop.stats();
   double seconds = std::chrono::duration<double>(kFiguresPeriod).count();
@@ -144,6 +146,9 @@ void SetFigures(const SchedulerLoop& loop, const WorkerLinks& links, RuntimeStat
   double total_ms = now.timings.total_ms() - last.timings.total_ms();
   double wait_ms = now.timings.expert_wait_ms() - last.timings.expert_wait_ms();
   metrics.SetExpertWaitShare(total_ms > 0 ? wait_ms / total_ms : 0);
+  const ExpertUse use = experts.use();
+  metrics.AddExpertChoices(use.hits - figures.experts.hits, use.misses - figures.experts.misses);
+  figures.experts = use;
   metrics.SetDegraded(!links.serving());
   for (const Json& w : links.Health()["workers"]) {
     metrics.SetWorker({.name = w["name"],
@@ -201,18 +206,21 @@ absl::Status Serve(const proto::RuntimeConfig& config, const sigset_t& stop_sign
                          .state_slots = HasState(model) ? StateSlots(config.scheduler()) : 0},
                         tokenizer.get()));
   SteadyClock clock;
-  SchedulerLoop loop(std::move(scheduler), &links, &clock);
+  KT_ASSIGN_OR_RETURN(Placement placement, InitialPlacement(config.experts(), model));
+  ExpertStats experts(model, std::move(placement), config.recorder());
+  SchedulerLoop loop(std::move(scheduler), &links, &clock,
+                     [&experts](const proto::StepResult& result) { experts.OnStep(result); });
   RequestLog request_log(&loop);
   Generator* const generator =
       config.log().log_requests() ? static_cast<Generator*>(&request_log) : &loop;
-  RuntimeState state(config, model, &links, &loop);
+  RuntimeState state(config, model, &links, &loop, &experts);
   api::GenerationService service({.name = config.model().served_model_name(),
                                   .context_length = config.model().context_length(),
                                   .vocab_size = model.vocab,
                                   .created = time(nullptr)},
                                  defaults, tokenizer.get(), renderer.get(), generator, &state,
                                  &metrics, {});
-  api::OpenAiService openai(&service);
+  api::OpenAiService openai(&service, &experts);
   http::Router router(&openai, server.api_key());
   DiagnosticsService diagnostics(
       &loop, {.vocab = model.vocab, .context_length = config.model().context_length()},
@@ -250,7 +258,7 @@ absl::Status Serve(const proto::RuntimeConfig& config, const sigset_t& stop_sign
   LastFigures last;
   const timespec period{.tv_sec = std::chrono::seconds(kFiguresPeriod).count(), .tv_nsec = 0};
   while (sigtimedwait(&stop_signals, nullptr, &period) < 0)
-    SetFigures(loop, links, state, metrics, last);
+    SetFigures(loop, links, experts, state, metrics, last);
 
   spdlog::info("stopping: requests that run may finish for {} ms", server.drain_timeout_ms());
   state.StartDraining();

@@ -20,6 +20,9 @@ Json RuntimeState::Health() const {
                             {"hit_rate", CacheHitRate(stats)},
                             {"kv_blocks", stats.blocks_cached},
                             {"states", stats.states_cached}};
+  const ExpertUse use = experts_->use();
+  health["experts_on_device"] =
+      Json{{"hits", use.hits}, {"misses", use.misses}, {"hit_rate", use.hit_rate()}};
   return health;
 }
 

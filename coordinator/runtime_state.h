@@ -10,6 +10,7 @@
 
 #include "common/model/model_config.h"
 #include "coordinator/api/runtime_status.h"
+#include "coordinator/placement/expert_stats.h"
 #include "coordinator/scheduler/scheduler_loop.h"
 #include "coordinator/workers/worker_links.h"
 #include "proto/config.pb.h"
@@ -20,8 +21,8 @@ namespace kt {
 class RuntimeState final : public api::RuntimeStatus {
  public:
   RuntimeState(const proto::RuntimeConfig& config, const ModelConfig& model,
-               const WorkerLinks* links, const SchedulerLoop* loop)
-      : config_(config), model_(model), links_(links), loop_(loop) {}
+               const WorkerLinks* links, const SchedulerLoop* loop, const ExpertStats* experts)
+      : config_(config), model_(model), links_(links), loop_(loop), experts_(experts) {}
 
   void StartDraining() { draining_ = true; }
   void SetThrottledPeriods(int64_t periods) { throttled_periods_ = periods; }
@@ -39,6 +40,7 @@ class RuntimeState final : public api::RuntimeStatus {
   const ModelConfig model_;
   const WorkerLinks* const links_;
   const SchedulerLoop* const loop_;
+  const ExpertStats* const experts_;
   std::atomic<bool> draining_{false};
   std::atomic<int64_t> throttled_periods_{0};
 };

@@ -5,8 +5,8 @@
 
 #include "common/base/aligned_buffer.h"
 #include "common/base/status.h"
-#include "common/model/placement.h"
 #include "common/observe/timeline.h"
+#include "common/placement/placement.h"
 #include "common/topology/arena.h"
 #include "common/topology/cpu_budget.h"
 #include "common/topology/thread_pool.h"
@@ -64,8 +64,8 @@ class CpuExpertWorker final : public Worker {
     const MoeConfig& moe = model_.moes[0];
     KT_ASSIGN_OR_RETURN(IntermediateSlice slice, SliceOfWorker(moe.intermediate, context_.index,
                                                                config.experts().worker_count()));
-    ExpertSets sets =
-        UniformPlacement(model_, config.experts().gpu_experts_per_layer()).CpuExperts(model_);
+    KT_ASSIGN_OR_RETURN(Placement placement, InitialPlacement(config.experts(), model_));
+    ExpertSets sets = placement.CpuExperts(model_);
 
     pool_ = std::make_unique<topology::ThreadPool>(topology_, "kt-expert", threads_.pins, wait_);
     if (!pool_->warning().empty()) spdlog::warn("{}", pool_->warning());

@@ -6,7 +6,7 @@
 
 #include "common/base/status.h"
 #include "common/ipc/expert_ring.h"
-#include "common/model/placement.h"
+#include "common/placement/placement.h"
 #include "gpu_worker/rank_engine.h"
 #include "planner/measuring_device.h"
 #include "worker/expert_bank.h"
@@ -39,16 +39,12 @@ bool IsBf16(const proto::RuntimeConfig& config) {
   return config.device().activation_dtype() == "bf16";
 }
 
-ExpertSets CpuSets(const proto::RuntimeConfig& config, const ModelConfig& model) {
-  return UniformPlacement(model, config.experts().gpu_experts_per_layer()).CpuExperts(model);
-}
-
 absl::StatusOr<PlannedProcess> PlanRank(const proto::RuntimeConfig& config,
                                         const PlannedModel& model, Isa isa, int rank) {
   PlannedProcess process{.name = fmt::format("kt-gpu-worker-{}", rank)};
   const bool exact = !IsBf16(config);
-  const ExpertSets residents =
-      UniformPlacement(*model.config, config.experts().gpu_experts_per_layer()).device;
+  KT_ASSIGN_OR_RETURN(const Placement placement, InitialPlacement(config.experts(), *model.config));
+  const ExpertSets& residents = placement.device;
   const IntermediateSlice whole{
       0, model.config->moes.empty() ? 0 : model.config->moes[0].intermediate};
   auto weights = [&](const char* name, size_t bytes) {
@@ -182,11 +178,23 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::RuntimeConfig& config, const 
 
 namespace {
 
+int64_t MoeLayers(const ModelConfig& model) {
+  return std::max<int64_t>(1,
+                           std::count_if(model.layers.begin(), model.layers.end(),
+                                         [](const LayerConfig& l) { return l.moe.has_value(); }));
+}
+
+int64_t Residents(const proto::RuntimeConfig& c) {
+  int64_t count = 0;
+  for (const proto::LayerResidents& layer : c.experts().residents()) count += layer.experts_size();
+  return count;
+}
+
 // A flag that the plan depends on: less of it, less memory.
 struct Knob {
   const char* flag;
-  int64_t (*get)(const proto::RuntimeConfig&);
-  void (*set)(proto::RuntimeConfig&, int64_t);
+  int64_t (*get)(const ModelConfig&, const proto::RuntimeConfig&);
+  void (*set)(const ModelConfig&, proto::RuntimeConfig&, int64_t);
   int64_t least;
   int64_t step;  // values are multiples of it, but for the largest
 };
@@ -194,14 +202,26 @@ struct Knob {
 const std::vector<Knob>& Knobs() {
   static const std::vector<Knob> knobs = {
       {"--kt-num-gpu-experts",
-       [](const proto::RuntimeConfig& c) { return int64_t{c.experts().gpu_experts_per_layer()}; },
-       [](proto::RuntimeConfig& c, int64_t v) {
-         c.mutable_experts()->set_gpu_experts_per_layer(static_cast<int32_t>(v));
+       [](const ModelConfig& m, const proto::RuntimeConfig& c) {
+         return (Residents(c) + MoeLayers(m) - 1) / MoeLayers(m);
+       },
+       [](const ModelConfig& m, proto::RuntimeConfig& c, int64_t v) {
+         // Which ones makes no difference to the memory.
+         for (int64_t left = Residents(c) - v * MoeLayers(m); left > 0;) {
+           auto* layers = c.mutable_experts()->mutable_residents();
+           auto* last = layers->rbegin()->mutable_experts();
+           const int cut = static_cast<int>(std::min<int64_t>(left, last->size()));
+           last->Truncate(last->size() - cut);
+           if (last->empty()) layers->RemoveLast();
+           left -= cut;
+         }
        },
        0, 1},
       {"--max-total-tokens",
-       [](const proto::RuntimeConfig& c) { return int64_t{c.scheduler().max_total_tokens()}; },
-       [](proto::RuntimeConfig& c, int64_t v) {
+       [](const ModelConfig&, const proto::RuntimeConfig& c) {
+         return int64_t{c.scheduler().max_total_tokens()};
+       },
+       [](const ModelConfig&, proto::RuntimeConfig& c, int64_t v) {
          c.mutable_scheduler()->set_max_total_tokens(static_cast<int32_t>(v));
          // The context is never longer than the cache (run_config.cc).
          c.mutable_model()->set_context_length(
@@ -209,14 +229,18 @@ const std::vector<Knob>& Knobs() {
        },
        256, 16},
       {"--chunked-prefill-size",
-       [](const proto::RuntimeConfig& c) { return int64_t{c.scheduler().chunked_prefill_size()}; },
-       [](proto::RuntimeConfig& c, int64_t v) {
+       [](const ModelConfig&, const proto::RuntimeConfig& c) {
+         return int64_t{c.scheduler().chunked_prefill_size()};
+       },
+       [](const ModelConfig&, proto::RuntimeConfig& c, int64_t v) {
          c.mutable_scheduler()->set_chunked_prefill_size(static_cast<int32_t>(v));
        },
        32, 32},
       {"--max-running-requests",
-       [](const proto::RuntimeConfig& c) { return int64_t{c.scheduler().max_running_requests()}; },
-       [](proto::RuntimeConfig& c, int64_t v) {
+       [](const ModelConfig&, const proto::RuntimeConfig& c) {
+         return int64_t{c.scheduler().max_running_requests()};
+       },
+       [](const ModelConfig&, proto::RuntimeConfig& c, int64_t v) {
          c.mutable_scheduler()->set_max_running_requests(static_cast<int32_t>(v));
        },
        1, 1},
@@ -233,10 +257,10 @@ bool Fits(const proto::RuntimeConfig& config, const PlannedModel& model,
 // The largest value up to that of `config` at which it fits; nullopt: even the least does not.
 std::optional<int64_t> Largest(const Knob& knob, const proto::RuntimeConfig& config,
                                const PlannedModel& model, const MachineMemory& machine) {
-  const int64_t asked = knob.get(config);
+  const int64_t asked = knob.get(*model.config, config);
   auto fits = [&](int64_t value) {
     proto::RuntimeConfig changed = config;
-    knob.set(changed, value);
+    knob.set(*model.config, changed, value);
     return Fits(changed, model, machine);
   };
   if (asked <= knob.least || !fits(knob.least)) return std::nullopt;
@@ -259,19 +283,19 @@ std::vector<PlanFix> SmallestChanges(const proto::RuntimeConfig& config, const P
   std::vector<PlanFix> fixes;
   for (const Knob& knob : Knobs()) {
     if (const auto to = Largest(knob, config, model, machine))
-      fixes.push_back({{knob.flag, knob.get(config), *to}});
+      fixes.push_back({{knob.flag, knob.get(*model.config, config), *to}});
   }
   if (!fixes.empty()) return fixes;
   // One after the other to its least, until one of them is enough.
   proto::RuntimeConfig changed = config;
   PlanFix together;
   for (const Knob& knob : Knobs()) {
-    const int64_t asked = knob.get(config);
+    const int64_t asked = knob.get(*model.config, config);
     if (asked <= knob.least) continue;
     const auto to = Largest(knob, changed, model, machine);
     together.push_back({knob.flag, asked, to.value_or(knob.least)});
     if (to) return {together};
-    knob.set(changed, knob.least);
+    knob.set(*model.config, changed, knob.least);
   }
   return {};
 }

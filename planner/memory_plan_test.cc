@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "common/placement/placement.h"
 #include "common/weights/checkpoint.h"
 
 namespace kt {
@@ -30,13 +31,22 @@ class MemoryPlanTest : public ::testing::Test {
     options_.mutable_experts()->set_transport("ring");
     options_.mutable_experts()->set_worker_count(1);
     options_.mutable_experts()->set_cpuinfer_threads(2);
-    options_.mutable_experts()->set_gpu_experts_per_layer(config_.moes[0].num_experts / 2);
+    SetResidentsPerLayer(config_.moes[0].num_experts / 2, options_);
     proto::SchedulerOptions& s = *options_.mutable_scheduler();
     s.set_block_tokens(16);
     s.set_chunked_prefill_size(512);
     s.set_max_running_requests(8);
     s.set_max_total_tokens(8192);
     options_.mutable_model()->set_context_length(4096);
+  }
+  void SetResidentsPerLayer(int count, proto::RuntimeConfig& options) const {
+    Placement placement;
+    placement.device.resize(config_.layers.size());
+    for (size_t l = 0; l < config_.layers.size(); ++l) {
+      for (int e = 0; e < std::min(count, ExpertsOf(config_, l)); ++e)
+        placement.device[l].push_back(e);
+    }
+    SetResidents(placement, options.mutable_experts());
   }
   PlannedModel model() const { return {&config_, &stored_, &stored_}; }
   MemoryPlan Plan(const MachineMemory& machine) {
@@ -74,7 +84,7 @@ TEST_F(MemoryPlanTest, EverySuggestionFitsAndOneStepMoreDoesNot) {
     auto fits = [&](int64_t value) {
       proto::RuntimeConfig changed = options_;
       if (fix[0].flag == "--kt-num-gpu-experts") {
-        changed.mutable_experts()->set_gpu_experts_per_layer(static_cast<int32_t>(value));
+        SetResidentsPerLayer(static_cast<int>(value), changed);
       } else if (fix[0].flag == "--max-total-tokens") {
         changed.mutable_scheduler()->set_max_total_tokens(static_cast<int32_t>(value));
         changed.mutable_model()->set_context_length(

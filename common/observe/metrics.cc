@@ -89,6 +89,11 @@ struct Metrics::State {
   Counter& cached_tokens =
       NewCounter("kt:cached_tokens_total", "Prompt tokens found in the prefix cache.");
   Counter& generation_tokens = NewCounter("kt:generation_tokens_total", "Generated tokens.");
+  Counter& expert_hits =
+      NewCounter("kt:expert_hits_total",
+                 "Choices of experts (one per token and expert) that live on the device.");
+  Counter& expert_misses = NewCounter(
+      "kt:expert_misses_total", "Choices of experts that live on the CPU expert workers alone.");
   Histogram& first_token = NewHistogram("kt:time_to_first_token_seconds",
                                         "From the request to its first token.", kFirstTokenSeconds);
   Histogram& token = NewHistogram("kt:inter_token_latency_seconds",
@@ -135,6 +140,10 @@ void Metrics::AddPromptTokens(int64_t tokens) {
 }
 void Metrics::AddGenerationTokens(int64_t tokens) {
   state_->generation_tokens.Increment(static_cast<double>(tokens));
+}
+void Metrics::AddExpertChoices(uint64_t hits, uint64_t misses) {
+  state_->expert_hits.Increment(static_cast<double>(hits));
+  state_->expert_misses.Increment(static_cast<double>(misses));
 }
 void Metrics::ObserveTimeToFirstToken(double seconds) { state_->first_token.Observe(seconds); }
 void Metrics::ObserveInterTokenLatency(double seconds) { state_->token.Observe(seconds); }

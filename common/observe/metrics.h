@@ -53,6 +53,8 @@ class Metrics {
   void ConnectionClosed();
   void AddPromptTokens(int64_t tokens);
   void AddGenerationTokens(int64_t tokens);
+  // Choices of routed experts that live on the device, and of others.
+  void AddExpertChoices(uint64_t hits, uint64_t misses);
   void ObserveTimeToFirstToken(double seconds);
   void ObserveInterTokenLatency(double seconds);
 

@@ -21,6 +21,7 @@ TEST(MetricsTest, RequestsConnectionsAndTokensAreCounted) {
   metrics.ClientDisconnected();
   metrics.RequestEnded(0.2, /*aborted=*/true);
   metrics.AddGenerationTokens(7);
+  metrics.AddExpertChoices(3, 5);
   metrics.ObserveTimeToFirstToken(0.02);
   std::string text = metrics.Serialize();
   EXPECT_THAT(text, HasSubstr("kt:http_connections{model_name=\"demo\"} 1"));
@@ -29,6 +30,8 @@ TEST(MetricsTest, RequestsConnectionsAndTokensAreCounted) {
   EXPECT_THAT(text, HasSubstr("kt:num_aborted_requests_total{model_name=\"demo\"} 1"));
   EXPECT_THAT(text, HasSubstr("kt:client_disconnects_total{model_name=\"demo\"} 1"));
   EXPECT_THAT(text, HasSubstr("kt:generation_tokens_total{model_name=\"demo\"} 7"));
+  EXPECT_THAT(text, HasSubstr("kt:expert_hits_total{model_name=\"demo\"} 3"));
+  EXPECT_THAT(text, HasSubstr("kt:expert_misses_total{model_name=\"demo\"} 5"));
   EXPECT_THAT(text, HasSubstr("kt:time_to_first_token_seconds_count{model_name=\"demo\"} 1"));
   EXPECT_THAT(text, HasSubstr("kt:e2e_request_latency_seconds_count{model_name=\"demo\"} 1"));
 }

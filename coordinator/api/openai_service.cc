@@ -264,4 +264,25 @@ void OpenAiService::FlushCache(Reply reply) {
   reply->Send(200, kText, "Cache flushed.\n");
 }
 
+void OpenAiService::StartExpertRecord(Reply reply) {
+  recorder_->StartRecord();
+  reply->Send(200, kText, "Recording of the expert distribution started.\n");
+}
+
+void OpenAiService::StopExpertRecord(Reply reply) {
+  recorder_->StopRecord();
+  reply->Send(200, kText, "Recording of the expert distribution stopped.\n");
+}
+
+void OpenAiService::DumpExpertRecord(Reply reply) {
+  absl::Status status = service_->Run([recorder = recorder_, reply] {
+    absl::StatusOr<std::string> path = recorder->DumpRecord();
+    reply->Post([reply, path = std::move(path)] {
+      if (!path.ok()) return reply->Fail(path.status());
+      reply->Send(200, kText, fmt::format("Expert distribution written to {}\n", *path));
+    });
+  });
+  if (!status.ok()) reply->Fail(status);
+}
+
 }  // namespace kt::api

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "coordinator/api/expert_recorder.h"
 #include "coordinator/api/generation_service.h"
 #include "coordinator/api/reply_channel.h"
 
@@ -16,7 +17,9 @@ class OpenAiService {
  public:
   using Reply = std::shared_ptr<ReplyChannel>;
 
-  explicit OpenAiService(GenerationService* service) : service_(service) {}  // outlives this
+  // Both outlive this.
+  OpenAiService(GenerationService* service, ExpertRecorder* recorder)
+      : service_(service), recorder_(recorder) {}
 
   void ListModels(Reply reply);
   void GetModel(const std::string& id, Reply reply);
@@ -35,6 +38,9 @@ class OpenAiService {
   void Metrics(Reply reply);
   void AbortRequest(std::string body, Reply reply);  // {"rid": id} or {"abort_all": true}
   void FlushCache(Reply reply);  // requests that run keep what they hold
+  void StartExpertRecord(Reply reply);
+  void StopExpertRecord(Reply reply);
+  void DumpExpertRecord(Reply reply);  // the text names the file
 
  private:
   // Parses `body` and runs `work` on a worker thread, and sends what it returns.
@@ -43,6 +49,7 @@ class OpenAiService {
   Json ModelCard() const;
 
   GenerationService* const service_;
+  ExpertRecorder* const recorder_;
 };
 
 }  // namespace kt::api

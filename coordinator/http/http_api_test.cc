@@ -239,6 +239,16 @@ TEST_F(HttpApiTest, InformationEndpoints) {
   EXPECT_THAT(metrics.body, HasSubstr("kt:http_connections{model_name=\"m\"}"));
 }
 
+TEST_F(HttpApiTest, ExpertDistributionIsRecordedOnRequest) {
+  Start();
+  EXPECT_EQ(Get("/dump_expert_distribution_record").status, 400);
+  EXPECT_EQ(Post("/start_expert_distribution_record", "").status, 200);
+  EXPECT_TRUE(recorder_.recording);
+  EXPECT_THAT(Post("/dump_expert_distribution_record", "").body, HasSubstr(" /records/1.json\n"));
+  EXPECT_EQ(Get("/stop_expert_distribution_record").status, 200);
+  EXPECT_FALSE(recorder_.recording);
+}
+
 TEST_F(HttpApiTest, TheRequestIdIsEchoedOrDrawn) {
   Start();
   EXPECT_EQ(Get("/health", "x-request-id: abc-1\r\n").Header("x-request-id"), "abc-1");

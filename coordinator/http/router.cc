@@ -63,6 +63,12 @@ constexpr Route kRoutes[] = {
      [](OpenAiService& s, HttpRequest& q, Reply r) { s.AbortRequest(std::move(q.body), r); }},
     {"/flush_cache", true, true, false,
      [](OpenAiService& s, HttpRequest&, Reply r) { s.FlushCache(r); }},
+    {"/start_expert_distribution_record", true, true, false,
+     [](OpenAiService& s, HttpRequest&, Reply r) { s.StartExpertRecord(r); }},
+    {"/stop_expert_distribution_record", true, true, false,
+     [](OpenAiService& s, HttpRequest&, Reply r) { s.StopExpertRecord(r); }},
+    {"/dump_expert_distribution_record", true, true, false,
+     [](OpenAiService& s, HttpRequest&, Reply r) { s.DumpExpertRecord(r); }},
 };
 
 const Route* FindRoute(std::string_view path) {

@@ -29,7 +29,7 @@ class HttpTest : public ::testing::Test {
         api::ModelFacts{.name = "org/m", .context_length = 100000, .vocab_size = 257, .created = 5},
         api::ApiDefaults{}, &tokenizer_, &renderer_, generator_.get(), &status_, &metrics_,
         api::GenerationService::Options{});
-    openai_ = std::make_unique<api::OpenAiService>(service_.get());
+    openai_ = std::make_unique<api::OpenAiService>(service_.get(), &recorder_);
     router_ = std::make_unique<Router>(openai_.get(), api_key);
     auto server = HttpServer::Start(options_, router_.get(), &metrics_);
     ASSERT_TRUE(server.ok()) << server.status();
@@ -62,6 +62,7 @@ class HttpTest : public ::testing::Test {
   kt::testing::FakeTokenizer tokenizer_;
   kt::testing::FakeRenderer renderer_;
   kt::testing::FakeStatus status_;
+  kt::testing::FakeRecorder recorder_;
   metrics::Metrics metrics_{"m"};
   std::unique_ptr<kt::testing::FakeGenerator> generator_;
   std::unique_ptr<api::GenerationService> service_;

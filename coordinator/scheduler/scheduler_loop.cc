@@ -26,9 +26,11 @@ absl::Status Stopping() { return Unavailable("the server is stopping"); }
 }  // namespace
 
 SchedulerLoop::SchedulerLoop(std::unique_ptr<Scheduler> scheduler, StepTransport* transport,
-                             const Clock* clock)
+                             const Clock* clock,
+                             std::function<void(const proto::StepResult&)> on_result)
     : transport_(transport),
       clock_(clock),
+      on_result_(std::move(on_result)),
       scheduler_(std::move(scheduler)),
       stats_(scheduler_->stats()) {
   thread_ = std::thread([this] { Run(); });
@@ -140,7 +142,10 @@ void SchedulerLoop::Handle(Mail& mail, TimePoint now) {
                    m.reply.set_value(scheduler_->Add(std::move(m.request), std::move(m.sink), now));
                  },
                  [&](Cancellation& m) { scheduler_->Cancel(m.request_id); },
-                 [&](proto::StepResult& m) { scheduler_->OnStepResult(m, now); },
+                 [&](proto::StepResult& m) {
+                   if (on_result_) on_result_(m);
+                   scheduler_->OnStepResult(m, now);
+                 },
                  [&](Ready& m) { scheduler_->OnWorkersReady(m.kv_blocks, m.step_tokens_max, now); },
                  [&](Lost& m) { scheduler_->OnWorkersLost(m.reason, now); },
                  [&](Draining&) { scheduler_->Drain(); },

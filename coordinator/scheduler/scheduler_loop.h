@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -31,8 +32,10 @@ class StepTransport {
 // All public functions are thread-safe. Sinks are called on the loop's thread.
 class SchedulerLoop final : public Generator {
  public:
-  // `transport` and `clock` outlive the loop; the clock's time runs as real time does.
-  SchedulerLoop(std::unique_ptr<Scheduler> scheduler, StepTransport* transport, const Clock* clock);
+  // `transport` and `clock` outlive the loop; the clock's time runs as real time does. `on_result`
+  // sees every result on the loop's thread, before the scheduler does.
+  SchedulerLoop(std::unique_ptr<Scheduler> scheduler, StepTransport* transport, const Clock* clock,
+                std::function<void(const proto::StepResult&)> on_result = {});
   // Requests that live still end with Unavailable.
   ~SchedulerLoop() override;
 
@@ -78,6 +81,7 @@ class SchedulerLoop final : public Generator {
 
   StepTransport* const transport_;
   const Clock* const clock_;
+  const std::function<void(const proto::StepResult&)> on_result_;
   const std::unique_ptr<Scheduler> scheduler_;  // the loop's thread only
 
   mutable std::mutex mutex_;

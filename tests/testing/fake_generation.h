@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "coordinator/api/expert_recorder.h"
 #include "coordinator/api/runtime_status.h"
 #include "coordinator/generation/generation.h"
 #include "coordinator/template/prompt_renderer.h"
@@ -46,6 +47,17 @@ class FakeStatus : public api::RuntimeStatus {
   Json ModelInfo() const override { return {{"model_path", "fake"}, {"is_generation", true}}; }
   Json ServerInfo() const override { return {{"version", "0"}}; }
   std::atomic<bool> ready = true;
+};
+
+class FakeRecorder : public api::ExpertRecorder {
+ public:
+  void StartRecord() override { recording = true; }
+  void StopRecord() override { recording = false; }
+  absl::StatusOr<std::string> DumpRecord() override {
+    if (!recording) return absl::FailedPreconditionError("nothing was recorded");
+    return "/records/1.json";
+  }
+  std::atomic<bool> recording = false;
 };
 
 // Token i of choice c is prompt token (i + c) modulo the prompt's length, one a step; <|end|> ends

@@ -43,7 +43,8 @@ int main(int argc, char** argv) {
                                       .vocab_size = tokenizer.vocab_size(),
                                       .created = std::time(nullptr)},
                                      {}, &tokenizer, &renderer, &generator, &status, &metrics, {});
-  kt::api::OpenAiService openai(&service);
+  kt::testing::FakeRecorder recorder;
+  kt::api::OpenAiService openai(&service, &recorder);
   kt::http::Router router(&openai, api_key);
   auto server = kt::http::HttpServer::Start(http, &router, &metrics);
   if (!server.ok()) {
