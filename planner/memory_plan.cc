@@ -85,9 +85,11 @@ absl::StatusOr<PlannedProcess> PlanExpertWorker(const proto::RuntimeConfig& conf
   const int workers = config.experts().worker_count();
   KT_ASSIGN_OR_RETURN(const IntermediateSlice slice,
                       SliceOfWorker(moe.intermediate, index, workers));
+  KT_ASSIGN_OR_RETURN(const Placement placement,
+                      InitialPlacement(config.experts(), *model.config));
   const size_t arena =
-      ExpertBank::Bytes(*model.config, *model.expert_weights, CpuSets(config, *model.config), slice,
-                        ExpertFormOf(config.experts().method(), !IsBf16(config)));
+      ExpertBank::Bytes(*model.config, *model.expert_weights, placement.CpuExperts(*model.config),
+                        slice, ExpertFormOf(config.experts().method(), !IsBf16(config)));
   if (arena > 0) process.pools.push_back({"experts", static_cast<int64_t>(arena), PoolKind::kHost});
   const int threads = config.experts().cpuinfer_threads() / workers +
                       (index < config.experts().cpuinfer_threads() % workers ? 1 : 0);
