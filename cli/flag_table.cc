@@ -119,7 +119,7 @@ std::vector<Flag> MakeTable() {
        "Which experts live on the device",
        0,
        0,
-       {"uniform"}},
+       {"uniform", "front-loading", "random"}},
       {kExperts,
        "--expert-transport",
        "NAME",

@@ -134,7 +134,8 @@ TEST_F(KtCommandTest, PrintConfigIsJsonWithoutTheKey) {
       << Err();
   absl::StatusOr<Json> config = ParseJson(Out());
   ASSERT_TRUE(config.ok()) << config.status() << Out();
-  EXPECT_EQ((*config)["experts"]["gpu_experts_per_layer"], 4);
+  for (const Json& layer : (*config)["experts"]["residents"])
+    EXPECT_EQ(layer["experts"], Json({0, 1, 2, 3}));
   EXPECT_EQ((*config)["model"]["path"], fs::canonical(model()).string());
   EXPECT_EQ((*config)["server"]["api_key"], "***");
   EXPECT_TRUE(RuntimeIsEmpty());

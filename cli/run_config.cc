@@ -2,12 +2,12 @@
 #include "cli/run_config.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <random>
 #include <system_error>
 
 #include "common/base/status.h"
+#include "common/placement/strategy.h"
 
 namespace kt::cli {
 namespace {
@@ -63,16 +63,31 @@ void FillServer(const RunOptions& o, proto::ServerOptions* out) {
   out->set_watchdog_timeout_s(Narrow(o.watchdog_timeout_s));
 }
 
-absl::StatusOr<int> GpuExperts(const RunOptions& o, const ModelConfig& model) {
-  int experts = 0;
-  for (const MoeConfig& moe : model.moes) experts = std::max(experts, moe.num_experts);
-  if (o.gpu_experts_ratio >= 0) return static_cast<int>(std::floor(o.gpu_experts_ratio * experts));
-  if (o.num_gpu_experts > experts) {
+// How many experts live on the device, of all layers together.
+absl::StatusOr<int64_t> GpuExperts(const RunOptions& o, const ModelConfig& model) {
+  if (o.gpu_experts_ratio >= 0) {
+    return static_cast<int64_t>(o.gpu_experts_ratio * static_cast<double>(TotalExperts(model)));
+  }
+  int64_t most = 0, count = 0;
+  for (size_t l = 0; l < model.layers.size(); ++l) {
+    most = std::max<int64_t>(most, ExpertsOf(model, l));
+    count += std::min<int64_t>(o.num_gpu_experts, ExpertsOf(model, l));
+  }
+  if (o.num_gpu_experts > most) {
     return InvalidArgument(
         "--kt-num-gpu-experts {}: a layer of the model has {} experts; give at most that",
-        o.num_gpu_experts, experts);
+        o.num_gpu_experts, most);
   }
-  return static_cast<int>(o.num_gpu_experts);
+  return count;
+}
+
+absl::Status FillPlacement(const RunOptions& o, const ModelConfig& model,
+                           proto::ExpertOptions* experts) {
+  KT_ASSIGN_OR_RETURN(int64_t count, GpuExperts(o, model));
+  KT_ASSIGN_OR_RETURN(PlacementStrategy strategy, ParsePlacementStrategy(o.placement_strategy));
+  experts->set_placement_strategy(o.placement_strategy);
+  SetResidents(PlaceExperts(strategy, count, model), experts);
+  return absl::OkStatus();
 }
 
 struct Workers {
@@ -111,7 +126,6 @@ absl::StatusOr<Workers> AskedWorkers(const RunOptions& o) {
 absl::Status FillComputation(const RunOptions& o, const ModelConfig& model,
                              const topology::Topology& topology, const topology::CpuBudget& budget,
                              proto::DeviceOptions* device, proto::ExpertOptions* experts) {
-  KT_ASSIGN_OR_RETURN(int gpu_experts, GpuExperts(o, model));
   KT_ASSIGN_OR_RETURN(Workers workers, AskedWorkers(o));
   const int default_threads = topology::DefaultCpuThreads(budget);
   if (workers.count == 0) {
@@ -165,11 +179,9 @@ absl::Status FillComputation(const RunOptions& o, const ModelConfig& model,
   experts->set_usable_cores(budget.usable_cores);
   experts->set_worker_count(Narrow(workers.count));
   for (int64_t node : workers.nodes) experts->add_numa_nodes(Narrow(node));
-  experts->set_gpu_experts_per_layer(gpu_experts);
-  experts->set_placement_strategy(o.placement_strategy);
   experts->set_transport(o.expert_transport);
   for (const std::string& warning : plan.warnings) experts->add_warnings(warning);
-  return absl::OkStatus();
+  return FillPlacement(o, model, experts);
 }
 
 absl::Status FillScheduler(const RunOptions& o, int64_t context, proto::SchedulerOptions* out) {

@@ -9,6 +9,7 @@
 
 #include "cli/launch.h"
 #include "common/base/status.h"
+#include "common/placement/placement.h"
 
 namespace kt::cli {
 namespace {
@@ -25,6 +26,9 @@ class RunConfigTest : public ::testing::Test {
     model_.max_position = 8192;
     model_.moes.resize(1);
     model_.moes[0].num_experts = 128;
+    model_.layers.resize(3);
+    model_.layers[1].moe = 0;
+    model_.layers[2].moe = 0;
     absl::StatusOr<topology::Topology> topology = topology::Topology::Load();
     if (!topology.ok()) ADD_FAILURE() << topology.status();
     topology_ = *std::move(topology);
@@ -33,6 +37,12 @@ class RunConfigTest : public ::testing::Test {
   }
   absl::StatusOr<proto::RuntimeConfig> Build() {
     return BuildRuntimeConfig(options_, model_, topology_, budget_);
+  }
+  std::vector<size_t> ResidentCounts() {
+    std::vector<size_t> counts;
+    const Placement placement = InitialPlacement(Build()->experts(), model_).value();
+    for (const auto& set : placement.device) counts.push_back(set.size());
+    return counts;
   }
   std::string Error() { return Message(Build().status()); }
 
@@ -73,14 +83,19 @@ TEST_F(RunConfigTest, ModelPathIsMadeAbsoluteAndSlashesDoNotMatter) {
 
 TEST_F(RunConfigTest, ExpertsOnTheDevice) {
   options_.num_gpu_experts = 128;
-  EXPECT_EQ(Build()->experts().gpu_experts_per_layer(), 128);
+  EXPECT_THAT(ResidentCounts(), ElementsAre(0, 128, 128));
   options_.num_gpu_experts = 129;
   EXPECT_EQ(Error(),
             "--kt-num-gpu-experts 129: a layer of the model has 128 experts; give at most that");
   options_.gpu_experts_ratio = 0.3;  // wins
-  EXPECT_EQ(Build()->experts().gpu_experts_per_layer(), 38);
+  EXPECT_THAT(ResidentCounts(), ElementsAre(0, 38, 38));
+  options_.gpu_experts_ratio = 0.301;  // 77.056 of 256
+  EXPECT_THAT(ResidentCounts(), ElementsAre(0, 39, 38));
+  options_.placement_strategy = "front-loading";
+  options_.gpu_experts_ratio = 0.6;
+  EXPECT_THAT(ResidentCounts(), ElementsAre(0, 128, 25));
   options_.gpu_experts_ratio = 0;
-  EXPECT_EQ(Build()->experts().gpu_experts_per_layer(), 0);
+  EXPECT_THAT(ResidentCounts(), ElementsAre(0, 0, 0));
 }
 
 TEST_F(RunConfigTest, ContextAndChunk) {

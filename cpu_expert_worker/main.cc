@@ -5,7 +5,7 @@
 
 #include "common/base/aligned_buffer.h"
 #include "common/base/status.h"
-#include "common/model/placement.h"
+#include "common/placement/placement.h"
 #include "common/topology/arena.h"
 #include "common/topology/cpu_budget.h"
 #include "common/topology/thread_pool.h"
@@ -65,10 +65,11 @@ class CpuExpertWorker final : public Worker {
     const MoeConfig& moe = model_.moes[0];
     KT_ASSIGN_OR_RETURN(IntermediateSlice slice, SliceOfWorker(moe.intermediate, context_.index,
                                                                config.experts().worker_count()));
-    // Experts that change places have to be here too.
-    const int elsewhere =
-        config.experts().dynamic_update() ? 0 : config.experts().gpu_experts_per_layer();
-    ExpertSets sets = UniformPlacement(model_, elsewhere).CpuExperts(model_);
+    KT_ASSIGN_OR_RETURN(Placement placement, InitialPlacement(config.experts(), model_));
+    if (config.experts().dynamic_update()) {
+      for (std::vector<int>& residents : placement.device) residents.clear();  // are here too
+    }
+    ExpertSets sets = placement.CpuExperts(model_);
 
     pool_ = std::make_unique<topology::ThreadPool>(topology_, "kt-expert", threads_.pins, wait_);
     if (!pool_->warning().empty()) spdlog::warn("{}", pool_->warning());

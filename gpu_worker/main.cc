@@ -5,7 +5,7 @@
 
 #include "common/base/status.h"
 #include "common/ipc/pages.h"
-#include "common/model/placement.h"
+#include "common/placement/placement.h"
 #include "common/topology/cpu_budget.h"
 #include "common/topology/thread_pool.h"
 #include "gpu_worker/device_check.h"
@@ -55,7 +55,7 @@ class GpuWorker final : public Worker {
     KT_ASSIGN_OR_RETURN(model_, LoadModelConfig(config.model().path()));
     KT_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(config.model().path()));
     KT_ASSIGN_OR_RETURN(StoredModel stored, ResolveWeights(model_, *checkpoint));
-    Placement placement = UniformPlacement(model_, config.experts().gpu_experts_per_layer());
+    KT_ASSIGN_OR_RETURN(Placement placement, InitialPlacement(config.experts(), model_));
     resident_sets_ = placement.device;
 
     const bool exact = config.device().activation_dtype() == "float32";
