@@ -48,6 +48,8 @@ struct RunOptions {
   double gpu_experts_ratio = -1;
   std::string placement_strategy = "uniform";
   std::string expert_transport = "ring";
+  std::string gpu_prefill_token_threshold = "0";  // rows or "auto"
+  bool dynamic_expert_update = false;
 
   int64_t chunked_prefill_size = 512;
   int64_t max_running_requests = 32;

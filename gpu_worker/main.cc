@@ -63,27 +63,43 @@ class GpuWorker final : public Worker {
                                       .plain_latent = !config.device().deterministic()};
     uint64_t dense_bytes = DenseWeights::Bytes(model_, stored, dense);
     IntermediateSlice whole{0, model_.moes.empty() ? 0 : model_.moes[0].intermediate};
-    uint64_t resident_bytes = ExpertBank::Bytes(model_, stored, resident_sets_, whole, {exact});
+    KT_RETURN_IF_ERROR(PlanExperts(stored, whole));
+    const bool slots = config.experts().dynamic_update();
+    const uint64_t resident_bytes =
+        slots ? ResidentExperts::ChangingBytes(*pieces_, resident_sets_)
+              : ExpertBank::Bytes(model_, stored, resident_sets_, whole, {exact});
+    const uint64_t buffer_bytes =
+        pieces_ ? ExpertStream::BufferBytes(*pieces_, ResidentCounts()) : 0;
     uint64_t total = dense_bytes + resident_bytes;
-    if (total > device_->capacity_bytes()) {
+    if (total + buffer_bytes > device_->capacity_bytes()) {
       return ResourceExhausted(
-          "device {}: dense weights take {} bytes and resident experts {}, it has {}; raise "
-          "--device-memory-bytes where that is the cap{}",
-          device_->name(), dense_bytes, resident_bytes, device_->capacity_bytes(),
-          resident_bytes > 0 ? " or lower --kt-num-gpu-experts" : "");
+          "device {}: dense weights take {} bytes, resident experts {} and the buffers of layerwise "
+          "prefill {}, it has {}; raise --device-memory-bytes where that is the cap{}{}",
+          device_->name(), dense_bytes, resident_bytes, buffer_bytes, device_->capacity_bytes(),
+          resident_bytes > 0 ? ", lower --kt-num-gpu-experts" : "",
+          buffer_bytes > 0 ? ", or do without --kt-gpu-prefill-token-threshold" : "");
     }
     KT_ASSIGN_OR_RETURN(dense_,
                         DenseWeights::Load(model_, stored, dense, *checkpoint, *device_, *pool_,
                                            [&](uint64_t done) { progress(done, total); }));
-    if (resident_bytes > 0) {
+    if (slots) {
+      KT_ASSIGN_OR_RETURN(residents_, ResidentExperts::Changing(model_, *device_, *pieces_,
+                                                                resident_sets_));
+    } else {
+      if (resident_bytes > 0) {
+        KT_ASSIGN_OR_RETURN(
+            resident_memory_,
+            device_->Allocate(resident_bytes, "resident experts (--kt-num-gpu-experts)"));
+      }
       KT_ASSIGN_OR_RETURN(
-          resident_memory_,
-          device_->Allocate(resident_bytes, "resident experts (--kt-num-gpu-experts)"));
+          resident_, ExpertBank::Load(model_, stored, *checkpoint, resident_sets_, whole, {exact},
+                                      resident_memory_.As<uint8_t>(), *pool_,
+                                      [&](uint64_t done) { progress(dense_bytes + done, total); }));
+      residents_ = ResidentExperts::Fixed(model_, &resident_, resident_sets_, whole.end);
     }
-    KT_ASSIGN_OR_RETURN(
-        resident_, ExpertBank::Load(model_, stored, *checkpoint, resident_sets_, whole, {exact},
-                                    resident_memory_.As<uint8_t>(), *pool_,
-                                    [&](uint64_t done) { progress(dense_bytes + done, total); }));
+    if (pieces_) {
+      KT_ASSIGN_OR_RETURN(stream_, ExpertStream::Create(*device_, *pieces_, ResidentCounts()));
+    }
     summary_ = Summarize(stored, model_);
     KT_ASSIGN_OR_RETURN(
         const KernelChoice choice,
@@ -97,10 +113,10 @@ class GpuWorker final : public Worker {
     KT_RETURN_IF_ERROR(BuildEngine());
 
     spdlog::info(
-        "{} threads; dense weights {:.1f} MB, resident experts {:.1f} MB, KV cache {} blocks of {} "
-        "tokens {:.1f} MB",
+        "{} threads; dense weights {:.1f} MB, resident experts {:.1f} MB, layerwise buffers {:.1f} "
+        "MB, KV cache {} blocks of {} tokens {:.1f} MB",
         pool_->threads(), static_cast<double>(dense_bytes) / 1e6,
-        static_cast<double>(resident_bytes) / 1e6, cache_.shape().blocks,
+        static_cast<double>(resident_bytes) / 1e6, static_cast<double>(buffer_bytes) / 1e6, cache_.shape().blocks,
         cache_.shape().block_tokens, static_cast<double>(cache_.bytes()) / 1e6);
     proto::WorkerFacts facts;
     facts.set_step_tokens_max(StepTokensMax(config.scheduler()));
@@ -120,8 +136,10 @@ class GpuWorker final : public Worker {
       layer->set_layer(static_cast<int>(l));
       SetPart(summary_.layers[l].attention, layer->mutable_attention());
       SetPart(summary_.layers[l].ffn, layer->mutable_ffn());
-      SetExpertFacts(summary_, l, resident_sets_[l].size(),
-                     ExpertBank::LayerBytes(stored, resident_sets_, l, whole, {exact}), layer);
+      size_t expert_bytes = 0;
+      for (int e : resident_sets_[l])
+        expert_bytes += expert_bytes_.resident[l][static_cast<size_t>(e)];
+      SetExpertFacts(summary_, l, resident_sets_[l].size(), expert_bytes, layer);
     }
     return facts;
   }
@@ -129,6 +147,52 @@ class GpuWorker final : public Worker {
   grpc::Service* service() override { return service_.get(); }
 
  private:
+  // What the CPU workers hold, where layerwise steps copy it from; and what reading experts costs
+  // here and there.
+  absl::Status PlanExperts(const StoredModel& stored, IntermediateSlice whole) {
+    const proto::RuntimeConfig& config = context_.config;
+    const bool exact = config.device().activation_dtype() == "float32";
+    const bool dynamic = config.experts().dynamic_update();
+    const ExpertForm form = ExpertFormOf(config.experts().method(), exact);
+    const std::string& dir = config.model().weight_path();
+    const StoredModel* experts = &stored;
+    std::unique_ptr<Checkpoint> checkpoint;
+    StoredModel others;
+    if (dir != config.model().path()) {
+      KT_ASSIGN_OR_RETURN(checkpoint, Checkpoint::Open(dir));
+      KT_ASSIGN_OR_RETURN(others, ResolveWeights(model_, *checkpoint, StoredParts::kExperts));
+      experts = &others;
+    }
+    for (size_t l = 0; l < model_.layers.size(); ++l) {
+      const auto bytes = [&](const StoredModel& from, const ExpertForm& packed) {
+        std::vector<size_t> out;
+        for (const StoredExpert& e : from.layers[l].experts)
+          out.push_back(LayoutOf(e, whole, packed).bytes());
+        return out;
+      };
+      expert_bytes_.workers.push_back(bytes(*experts, form));
+      expert_bytes_.resident.push_back(dynamic ? expert_bytes_.workers.back()
+                                               : bytes(stored, {exact}));
+    }
+    if (config.scheduler().gpu_prefill_token_threshold() == 0 || model_.moes.empty())
+      return absl::OkStatus();
+    Placement placement{.device = resident_sets_};
+    if (dynamic) placement.device.assign(model_.layers.size(), {});
+    KT_ASSIGN_OR_RETURN(pieces_, ExpertPieces::Make(*experts, placement.CpuExperts(model_), form,
+                                                    whole.end, config.experts().worker_count(),
+                                                    whole));
+    return absl::OkStatus();
+  }
+
+  // Of each layer: experts that layerwise steps do not copy. Without slots, those are not among the
+  // CPU workers' either.
+  std::vector<size_t> ResidentCounts() const {
+    std::vector<size_t> counts;
+    for (const std::vector<int>& set : resident_sets_)
+      counts.push_back(context_.config.experts().dynamic_update() ? set.size() : 0);
+    return counts;
+  }
+
   // Between two steps.
   absl::StatusOr<std::vector<SelfCheckRow>> SelfCheck(bool all_layers) {
     const bool bf16 = context_.config.device().activation_dtype() == "bf16";
@@ -140,6 +204,8 @@ class GpuWorker final : public Worker {
                                      .ops = {.isa = context_.isa, .bf16 = bf16},
                                      .all_layers = all_layers},
                                     *pool_));
+    // What lies in slots is copied from workers that have checked it.
+    if (context_.config.experts().dynamic_update()) return rows;
     auto experts = CheckExperts(
         {.config = &model_,
          .bank = &resident_,
@@ -188,8 +254,9 @@ class GpuWorker final : public Worker {
                                          .device = device_.get(),
                                          .ops = ops_.get(),
                                          .dense = &dense_,
-                                         .resident = &resident_,
-                                         .resident_sets = &resident_sets_,
+                                         .residents = &residents_,
+                                         .stream = stream_.get(),
+                                         .expert_bytes = &expert_bytes_,
                                          .cache = &cache_,
                                          .tokens_max = tokens_max,
                                          .fp8_index_keys = config.device().fp8_index_keys()}));
@@ -206,6 +273,10 @@ class GpuWorker final : public Worker {
                                                  .dense = &dense_,
                                                  .cache = &cache_,
                                                  .forward = forward_.get(),
+                                                 .residents = &residents_,
+                                                 .residents_change =
+                                                     config.experts().dynamic_update(),
+                                                 .stream = stream_.get(),
                                                  .limits = limits}));
     const MoeConfig moe = model_.moes.empty() ? MoeConfig{} : model_.moes[0];
     RingShape shape{.workers = config.experts().worker_count(),
@@ -215,9 +286,16 @@ class GpuWorker final : public Worker {
                     .activation_bytes = ops_->activation_bytes()};
     service_ = std::make_unique<WorkerService>(
         engine_.get(), shape, RingWaitPolicy{wait_.spin_us}, context_.segments,
-        [this] { pool_->BindCaller(); }, [this](bool all) { return SelfCheck(all); });
+        [this](const proto::AttachExpertsRequest& request) { return MapArenas(request); },
+        scheduler.gpu_prefill_token_threshold() < 0, [this] { pool_->BindCaller(); }, [this](bool all) { return SelfCheck(all); });
     pool_->BeginActive();
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::shared_ptr<const ExpertArenas>> MapArenas(
+      const proto::AttachExpertsRequest& request) {
+    if (!pieces_) return nullptr;
+    return ExpertArenas::Map(request, *pieces_, context_.open_segment);
   }
 
   WorkerContext context_;
@@ -231,6 +309,10 @@ class GpuWorker final : public Worker {
   DenseWeights dense_;
   DeviceBuffer resident_memory_;
   ExpertBank resident_;
+  ExpertBytes expert_bytes_;
+  std::optional<ExpertPieces> pieces_;  // none: no layerwise steps
+  ResidentExperts residents_;
+  std::unique_ptr<ExpertStream> stream_;
   std::unique_ptr<Ops> ops_;
   KvPool cache_;
   std::unique_ptr<Forward> forward_;

@@ -42,7 +42,7 @@ class SchedulerLoop final : public Generator {
   void Cancel(const std::string& request_id) override;
 
   void PostResult(proto::StepResult result);
-  void PostWorkersReady(int kv_blocks, int step_tokens_max);
+  void PostWorkersReady(int kv_blocks, int step_tokens_max, LayerwiseCosts costs = {});
   void PostWorkersLost(std::string reason);
 
   void Drain();  // accepts nothing more
@@ -61,6 +61,7 @@ class SchedulerLoop final : public Generator {
   };
   struct Ready {
     int kv_blocks, step_tokens_max;
+    LayerwiseCosts costs;
   };
   struct Lost {
     std::string reason;
