@@ -34,11 +34,17 @@ def tokens(server, prompt, count=12):
     return answer["choices"][0]["logprobs"]["tokens"]
 
 
-def run(name, *flags, dtype="float32"):
-    """Log-probabilities of all prompts, and the number of layerwise steps they took."""
+def layerwise(server, steps):
+    """Its figures, once the last of so many steps is in them; an answer may be there before."""
+    eventually(lambda: server.state()["layerwise"]["steps"] >= steps, lambda: server.state()["layerwise"])
+    return server.state()["layerwise"]
+
+
+def run(name, *flags, dtype="float32", steps=0):
+    """Log-probabilities of all prompts, and the figures of the layerwise steps they took."""
     with Server(model(name), "--activation-dtype", dtype, "--kt-cpuinfer", 2, *flags) as server:
         rows = [logprobs(server, prompt) for prompt in prompts()]
-        return rows, server.state()["layerwise"]
+        return rows, layerwise(server, steps)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -49,20 +55,20 @@ def test_layerwise_has_the_bits_of_hybrid(name, workers, share):
     for dtype in ("float32", "bf16") if workers == 2 else ("float32",):
         hybrid, none = run(name, *flags, dtype=dtype)
         assert none["steps"] == 0
-        layerwise, steps = run(name, *flags, THRESHOLD, 1, dtype=dtype)
-        assert steps["steps"] == 3 and steps["copied_bytes"] > 0 and steps["staged_copies"] == 0, steps
-        assert layerwise == hybrid
-    # Chunks of 40: 40 and 24 of 64; 40 four times and 10 of 170; the first and every tail are hybrid.
-    mixed, steps = run(name, *flags, THRESHOLD, 40, "--chunked-prefill-size", 40, dtype=dtype)
-    assert steps["steps"] == 5 and mixed == hybrid, steps
+        copied, figures = run(name, *flags, THRESHOLD, 1, dtype=dtype, steps=3)
+        assert figures["steps"] == 3 and figures["copied_bytes"] > 0 and figures["staged_copies"] == 0, figures
+        assert copied == hybrid
+    # In chunks of 40: one and a tail of 24, four and a tail of 10. The first prompt and the tails are hybrid.
+    mixed, figures = run(name, *flags, THRESHOLD, 40, "--chunked-prefill-size", 40, dtype=dtype, steps=5)
+    assert figures["steps"] == 5 and mixed == hybrid, figures
 
 
 @pytest.mark.parametrize("method", ["AMXINT8", "AMXINT4"])
 def test_rounded_experts(method):
     flags = ["--kt-method", method, "--kt-threadpool-count", 2, "--kt-gpu-experts-ratio", 0.5]
     hybrid, _ = run("qwen3_moe-tp8-fp8", *flags)
-    layerwise, steps = run("qwen3_moe-tp8-fp8", *flags, THRESHOLD, 1)
-    assert steps["steps"] == 3 and layerwise == hybrid
+    copied, figures = run("qwen3_moe-tp8-fp8", *flags, THRESHOLD, 1, steps=3)
+    assert figures["steps"] == 3 and copied == hybrid
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,8 +89,8 @@ def test_dynamic_update_changes_places_and_no_token(name, workers):
     with Server(model(name), *flags, THRESHOLD, 40, "--kt-enable-dynamic-expert-update") as server:
         for prompt, expected in zip(prompts(lengths), want):
             assert tokens(server, prompt) == expected
-        layerwise = server.state()["layerwise"]
-        assert layerwise["steps"] == 8 and layerwise["residents_changed"] > 0, layerwise
+        figures = layerwise(server, 8)
+        assert figures["steps"] == 8 and figures["residents_changed"] > 0, figures
 
 
 @pytest.mark.parametrize("method", ["AMXINT8", "AMXINT4"])
@@ -158,8 +164,8 @@ def test_auto_measures_and_says_what():
     with Server(model("qwen3_moe"), *FLOAT32, THRESHOLD, "auto") as server:
         for prompt in prompts([200] * 6):
             tokens(server, prompt, 2)
-        layerwise = server.state()["layerwise"]
-        assert "ms a row on the device" in layerwise["evidence"], layerwise
+        figures = server.state()["layerwise"]
+        assert "ms a row on the device" in figures["evidence"], figures
         eventually(lambda: "layerwise prefill from" in server.log(), server.log)
         metrics = server.metrics()
         assert metrics["layerwise_threshold_rows"] > 0
@@ -168,7 +174,7 @@ def test_auto_measures_and_says_what():
 def test_metrics_say_what_was_read_and_copied():
     with Server(model("qwen3_moe"), "--kt-gpu-experts-ratio", 0.5, THRESHOLD, 40) as server:
         tokens(server, prompts()[1], 4)
-        copied = server.state()["layerwise"]["copied_bytes"]
+        copied = layerwise(server, 1)["copied_bytes"]
         assert copied > 0
         eventually(lambda: server.metrics()["expert_bytes_copied_total"] == copied, server.metrics)
         metrics = server.metrics()
