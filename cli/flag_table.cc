@@ -133,7 +133,7 @@ std::vector<Flag> MakeTable() {
        {"ring", "grpc"}},
       {kExperts,
        "--kt-gpu-prefill-token-threshold,--kt-gpu-prefill-threshold",
-       "N|auto",
+       "N",
        &R::gpu_prefill_token_threshold,
        "0",
        kWorks,

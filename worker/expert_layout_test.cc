@@ -97,8 +97,8 @@ TEST_P(CutTest, IsThePieceOfThePackedSlice) {
         const ExpertBank bank = model.Load(held, form, memory);
         const BankLayout layout(model.stored, model.sets, held, form);
         ASSERT_EQ(layout.bytes(), memory.size());
-        for (int begin = held.begin; begin < held.end; begin += 16) {
-          for (int end : {begin + 16, begin + 32, held.end}) {
+        for (int begin = held.begin; begin < held.end; begin += 48) {
+          for (int end : {begin + 32, held.end}) {
             const IntermediateSlice piece{begin, std::min(end, held.end)};
             SCOPED_TRACE(fmt::format("{} exact {} held {}-{} piece {}-{}", method, exact,
                                      held.begin, held.end, piece.begin, piece.end));
