@@ -287,7 +287,8 @@ absl::Status RunFlags::ApplyPreset(const Preset& preset, RunOptions* options) {
       note = fmt::format("left out, not built yet: {}", *reason);
     } else if (options->device == "host" && IsLayerwise(wanted.name)) {
       note = fmt::format(
-          "left out: {}: the host device computes where the CPU workers do, so that copying experts "
+          "left out: {}: the host device computes where the CPU workers do, so that copying "
+          "experts "
           "to it gains nothing",
           shown);
     } else if (flag->use == FlagUse::kAccepted) {

@@ -129,10 +129,11 @@ TEST_F(PresetsTest, LayerwisePrefillOnTheHostDeviceIsForTheUserToAskFor) {
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->gpu_prefill_token_threshold, "0");
   EXPECT_FALSE(options->dynamic_expert_update);
-  EXPECT_THAT(options->notes, Contains(HasSubstr("--kt-gpu-prefill-token-threshold 1024: the host")));
-  EXPECT_EQ(Parse({"glm-4.7", "--kt-gpu-prefill-token-threshold", "auto"})
-                ->gpu_prefill_token_threshold,
-            "auto");
+  EXPECT_THAT(options->notes,
+              Contains(HasSubstr("--kt-gpu-prefill-token-threshold 1024: the host")));
+  EXPECT_EQ(
+      Parse({"glm-4.7", "--kt-gpu-prefill-token-threshold", "auto"})->gpu_prefill_token_threshold,
+      "auto");
 }
 
 TEST_F(PresetsTest, ADirectoryHasNoPreset) {

@@ -232,9 +232,9 @@ absl::Status FillLayerwise(const RunOptions& o, proto::SchedulerOptions* schedul
   }
   scheduler->set_gpu_prefill_token_threshold(threshold);
   if (!o.dynamic_expert_update) return absl::OkStatus();
-  const char* missing = threshold == 0                  ? "--kt-gpu-prefill-token-threshold"
+  const char* missing = threshold == 0                 ? "--kt-gpu-prefill-token-threshold"
                         : experts->residents().empty() ? "--kt-num-gpu-experts"
-                                                        : nullptr;
+                                                       : nullptr;
   if (missing != nullptr) {
     experts->add_warnings(fmt::format(
         "--kt-enable-dynamic-expert-update: has no effect without {}: layerwise steps change which "
@@ -262,8 +262,7 @@ absl::StatusOr<proto::RuntimeConfig> BuildRuntimeConfig(const RunOptions& option
                                      config.mutable_experts()));
   KT_RETURN_IF_ERROR(
       FillScheduler(options, config.model().context_length(), config.mutable_scheduler()));
-  KT_RETURN_IF_ERROR(
-      FillLayerwise(options, config.mutable_scheduler(), config.mutable_experts()));
+  KT_RETURN_IF_ERROR(FillLayerwise(options, config.mutable_scheduler(), config.mutable_experts()));
   // No sequence can be longer than the cache: requests are checked against, and by default bounded
   // by, what can be served.
   config.mutable_model()->set_context_length(

@@ -80,8 +80,8 @@ TEST_F(RunConfigTest, DynamicUpdateNeedsLayerwiseStepsAndResidents) {
   options_.dynamic_expert_update = true;
   options_.num_gpu_experts = 3;
   EXPECT_FALSE(Build()->experts().dynamic_update());
-  EXPECT_THAT(StartWarnings(*Build()), ::testing::Contains(HasSubstr(
-                                           "has no effect without --kt-gpu-prefill-token")));
+  EXPECT_THAT(StartWarnings(*Build()),
+              ::testing::Contains(HasSubstr("has no effect without --kt-gpu-prefill-token")));
   options_.gpu_prefill_token_threshold = "auto";
   EXPECT_TRUE(Build()->experts().dynamic_update());
   options_.num_gpu_experts = 0;

@@ -79,10 +79,9 @@ class CpuExpertWorker final : public Worker {
     const size_t bytes = layout.bytes();
     KT_RETURN_IF_ERROR(MakeArena(kArenaHeaderBytes + bytes));
     WriteArenaHeader(layout, arena_.segment.data());
-    KT_ASSIGN_OR_RETURN(
-        bank_, ExpertBank::Load(model_, stored, *checkpoint, sets, slice, form,
-                                arena_.segment.data() + kArenaHeaderBytes, *pool_,
-                                [&](uint64_t done) { progress(done, bytes); }));
+    KT_ASSIGN_OR_RETURN(bank_, ExpertBank::Load(model_, stored, *checkpoint, sets, slice, form,
+                                                arena_.segment.data() + kArenaHeaderBytes, *pool_,
+                                                [&](uint64_t done) { progress(done, bytes); }));
     KT_RETURN_IF_ERROR(context_.put_segment(ExpertArenaName(context_.index, context_.incarnation),
                                             arena_.segment));
     sets_ = std::move(sets);

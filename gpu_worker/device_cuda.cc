@@ -97,8 +97,8 @@ class CudaDevice final : public Device {
   }
   absl::StatusOr<EventId> CreateEvent() override {
     cudaEvent_t event = nullptr;
-    KT_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDefault),
-                                  name_ + ": create event"));
+    KT_RETURN_IF_ERROR(
+        CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDefault), name_ + ": create event"));
     events_.push_back(event);
     return EventId{static_cast<int>(events_.size()) - 1};
   }
@@ -124,10 +124,10 @@ class CudaDevice final : public Device {
   }
   absl::Status CopyRowsAsync(const CopyRows& c, CopyKind kind, StreamId stream) override {
     if (c.rows == 1) return CopyAsync(c.target, c.source, c.bytes, kind, stream);
-    return CudaStatus(cudaMemcpy2DAsync(c.target, c.target_stride, c.source, c.source_stride,
-                                        c.bytes, c.rows, KindOf(kind),
-                                        streams_[static_cast<size_t>(stream.value)]),
-                      name_ + ": copy of rows");
+    return CudaStatus(
+        cudaMemcpy2DAsync(c.target, c.target_stride, c.source, c.source_stride, c.bytes, c.rows,
+                          KindOf(kind), streams_[static_cast<size_t>(stream.value)]),
+        name_ + ": copy of rows");
   }
   absl::StatusOr<double> ElapsedMs(EventId from, EventId to) override {
     float ms = 0;
@@ -139,9 +139,9 @@ class CudaDevice final : public Device {
   }
 
   absl::Status RegisterHost(const void* data, size_t bytes) override {
-    const absl::Status status = CudaStatus(
-        cudaHostRegister(const_cast<void*>(data), bytes, cudaHostRegisterReadOnly),
-        fmt::format("{}: page-locking {} bytes of host memory", name_, bytes));
+    const absl::Status status =
+        CudaStatus(cudaHostRegister(const_cast<void*>(data), bytes, cudaHostRegisterReadOnly),
+                   fmt::format("{}: page-locking {} bytes of host memory", name_, bytes));
     cudaGetLastError();  // a refusal is no fault of the device
     return status;
   }

@@ -27,8 +27,9 @@ TEST_F(DeviceHostTest, AnEventOrdersACopyAndItsReader) {
   const EventId copied = *device->CreateEvent();
   for (uint8_t value = 1; value < 50; ++value) {
     std::memset(source.data(), value, kBytes);
-    ASSERT_TRUE(device->CopyAsync(target.data(), source.data(), kBytes, CopyKind::kHostToDevice,
-                                  copies).ok());
+    ASSERT_TRUE(
+        device->CopyAsync(target.data(), source.data(), kBytes, CopyKind::kHostToDevice, copies)
+            .ok());
     ASSERT_TRUE(device->Record(copied, copies).ok());
     ASSERT_TRUE(device->Wait(StreamId{}, copied).ok());
     EXPECT_EQ(target.As<uint8_t>()[0], value);
@@ -42,12 +43,14 @@ TEST_F(DeviceHostTest, AStreamWaitsForTheLastRecordBeforeItsWait) {
   std::vector<uint8_t> middle(kBytes);
   for (uint8_t value = 1; value < 50; ++value) {
     std::memset(source.data(), value, kBytes);
-    ASSERT_TRUE(device->CopyAsync(middle.data(), source.data(), kBytes, CopyKind::kDeviceToHost,
-                                  first).ok());
+    ASSERT_TRUE(
+        device->CopyAsync(middle.data(), source.data(), kBytes, CopyKind::kDeviceToHost, first)
+            .ok());
     ASSERT_TRUE(device->Record(ready, first).ok());
     ASSERT_TRUE(device->Wait(second, ready).ok());
-    ASSERT_TRUE(device->CopyAsync(target.data(), middle.data(), kBytes, CopyKind::kHostToDevice,
-                                  second).ok());
+    ASSERT_TRUE(
+        device->CopyAsync(target.data(), middle.data(), kBytes, CopyKind::kHostToDevice, second)
+            .ok());
     ASSERT_TRUE(device->Synchronize(second).ok());
     EXPECT_EQ(target.As<uint8_t>()[kBytes - 1], value);
   }
@@ -83,8 +86,8 @@ TEST_F(DeviceHostTest, ASlowedCopyTakesItsTimeAndLeavesTheCallerFree) {
   const EventId begin = *slow->CreateEvent(), end = *slow->CreateEvent(),
                 issued = *slow->CreateEvent();
   ASSERT_TRUE(slow->Record(begin, copies).ok());
-  ASSERT_TRUE(slow->CopyAsync(buffer.data(), source.data(), kBytes, CopyKind::kHostToDevice,
-                              copies).ok());
+  ASSERT_TRUE(
+      slow->CopyAsync(buffer.data(), source.data(), kBytes, CopyKind::kHostToDevice, copies).ok());
   ASSERT_TRUE(slow->Record(end, copies).ok());
   ASSERT_TRUE(slow->Record(issued, StreamId{}).ok());
   ASSERT_TRUE(slow->Synchronize(copies).ok());

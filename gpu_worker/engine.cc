@@ -98,8 +98,8 @@ absl::Status CheckHeat(const proto::StepPlan& plan, const ModelConfig& config) {
     ++next;
   }
   if (next != plan.heat_size())
-    return InvalidArgument("step: heat: {} layers, the model has {} with experts",
-                           plan.heat_size(), next);
+    return InvalidArgument("step: heat: {} layers, the model has {} with experts", plan.heat_size(),
+                           next);
   return absl::OkStatus();
 }
 
@@ -251,8 +251,8 @@ void Engine::SetTimings(proto::StepTimings& t) const {
 
 absl::Status Engine::RunForward(const proto::StepPlan& plan, proto::StepMode mode,
                                 const ForwardTaps& taps) {
-  KT_RETURN_IF_ERROR(p_.residents->BeginStep(
-      plan.placement_version(), p_.stream != nullptr ? p_.stream->arenas() : nullptr));
+  KT_RETURN_IF_ERROR(p_.residents->BeginStep(plan.placement_version(),
+                                             p_.stream != nullptr ? p_.stream->arenas() : nullptr));
   if (mode == proto::STEP_MODE_LAYERWISE) {
     StepExperts experts{.layerwise = true};
     if (p_.residents_change && plan.heat_size() > 0) experts.heat = HeatOf(plan, *p_.config);

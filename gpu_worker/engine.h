@@ -35,9 +35,9 @@ class Engine {
   // Never fails as a call: what went wrong is in the result.
   proto::StepResult RunStep(const proto::StepPlan& plan);
 
-  // Between steps. Makes these the arenas that layerwise steps copy from, puts the residents back to
-  // where they were at start if they change, and, with `measure`, measures what a step costs. Null
-  // arenas: those of workers that have gone are let go of.
+  // Between steps. Makes these the arenas that layerwise steps copy from, puts the residents back
+  // to where they were at start if they change, and, with `measure`, measures what a step costs.
+  // Null arenas: those of workers that have gone are let go of.
   absl::StatusOr<proto::LayerwiseFacts> SetArenas(std::shared_ptr<const ExpertArenas> arenas,
                                                   bool measure);
 

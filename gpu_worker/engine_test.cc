@@ -12,8 +12,8 @@ namespace kt {
 namespace {
 
 using testing::ExpertWorkers;
-using testing::TinyModel;
 using ::testing::HasSubstr;
+using testing::TinyModel;
 
 constexpr int kTokens = 12, kBlockTokens = 16;
 
@@ -63,8 +63,8 @@ class ScarceDevice final : public Device {
   std::unique_ptr<Device> host_ = MakeHostDevice(0, 0);
 };
 
-// A whole rank without CPU workers behind a channel: where `residents` are all experts a hybrid step
-// needs none.
+// A whole rank without CPU workers behind a channel: where `residents` are all experts a hybrid
+// step needs none.
 struct EngineTest : ::testing::Test {
   TinyModel model{"qwen3_moe"};
   ScarceDevice device;
@@ -103,10 +103,10 @@ struct EngineTest : ::testing::Test {
                        .linear_width = WidestProjection(model.config)},
                       model.config, device, serial)
               .value();
-    cache = KvPool::Allocate(model.config,
-                             {.blocks = 1, .block_tokens = kBlockTokens, .activation_bytes = 4},
-                             device)
-                .value();
+    cache =
+        KvPool::Allocate(model.config,
+                         {.blocks = 1, .block_tokens = kBlockTokens, .activation_bytes = 4}, device)
+            .value();
     residents = ResidentExperts::Changing(model.config, device, pieces, resident).value();
     stream = ExpertStream::Create(device, pieces, counts).value();
     forward = Forward::Create({.config = &model.config,
@@ -212,8 +212,8 @@ TEST_F(EngineTest, PlansOfOtherVersionsAndHeatThatIsNoneAreRefused) {
   const auto error = [&](const proto::StepPlan& plan) { return engine->RunStep(plan).error(); };
   EXPECT_THAT(error(Plan(proto::STEP_MODE_LAYERWISE, 3)),
               HasSubstr("placement version 3, this worker has 1"));
-  for (float heat : {-1.0f, std::numeric_limits<float>::infinity(),
-                     std::numeric_limits<float>::quiet_NaN()}) {
+  for (float heat :
+       {-1.0f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     proto::StepPlan plan = Plan(proto::STEP_MODE_LAYERWISE, 1);
     AddHeat(plan, heat);
     EXPECT_THAT(error(plan), HasSubstr("is no number of choices"));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a rank can take of the experts that CPU workers hold: where in their arenas, and how it lies
-// on the device. A rank's slice of the intermediate dimension falls into pieces, one for each worker
-// whose slice it meets; a piece of an expert is an expert of few rows, computed as it is. Results of
-// pieces add up, in worker order, as those of the workers do.
+// on the device. A rank's slice of the intermediate dimension falls into pieces, one for each
+// worker whose slice it meets; a piece of an expert is an expert of few rows, computed as it is.
+// Results of pieces add up, in worker order, as those of the workers do.
 #ifndef KT_GPU_WORKER_EXPERT_PIECES_H_
 #define KT_GPU_WORKER_EXPERT_PIECES_H_
 

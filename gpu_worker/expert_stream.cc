@@ -49,8 +49,9 @@ absl::StatusOr<std::unique_ptr<ExpertStream>> ExpertStream::Create(
   for (Buffer& b : s.buffers_) {
     KT_ASSIGN_OR_RETURN(
         b.memory,
-        device.Allocate(bytes, "a buffer of layerwise prefill (--kt-gpu-prefill-token-threshold 0 "
-                               "does without, --kt-num-gpu-experts makes room)"));
+        device.Allocate(bytes,
+                        "a buffer of layerwise prefill (--kt-gpu-prefill-token-threshold 0 "
+                        "does without, --kt-num-gpu-experts makes room)"));
     b.tables.resize(pieces.pieces().size());
     for (auto& table : b.tables) table.resize(static_cast<size_t>(experts_max));
     KT_ASSIGN_OR_RETURN(b.used, device.CreateEvent());
@@ -100,8 +101,7 @@ absl::StatusOr<ExpertStream::Rate> ExpertStream::Measure(const ResidentExperts& 
 }
 
 absl::Status ExpertStream::Begin(const ResidentExperts& residents) {
-  if (arenas_ == nullptr)
-    return FailedPrecondition("layerwise step: no expert worker is attached");
+  if (arenas_ == nullptr) return FailedPrecondition("layerwise step: no expert worker is attached");
   residents_ = &residents;
   issued_ = current_ = 0;
   times_ = {};
@@ -137,8 +137,7 @@ absl::Status ExpertStream::Issue(size_t stage) {
       bytes += cut.layout.bytes();
     }
     if (bytes == 0) continue;
-    KT_RETURN_IF_ERROR(
-        CopyRuns(runs, arenas_->bank(piece.worker), target, copies_, device_));
+    KT_RETURN_IF_ERROR(CopyRuns(runs, arenas_->bank(piece.worker), target, copies_, device_));
     b.parts.push_back({table.data(), piece.slice.rows()});
     target += bytes;
     times_.bytes += bytes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layerwise steps: brings the experts of one MoE layer after the other from the CPU workers' arenas
-// to the device. Two buffers, each large enough for any layer: while one layer is computed, the next
-// one is copied, on a stream of its own.
+// to the device. Two buffers, each large enough for any layer: while one layer is computed, the
+// next one is copied, on a stream of its own.
 //
 //   Begin   Layer … compute … Done   Layer … compute … Done   …   End
 //

@@ -11,12 +11,12 @@
 namespace kt {
 namespace {
 
-using testing::ExpertWorkers;
-using testing::PackedSlice;
-using testing::TinyModel;
 using ::testing::ElementsAre;
+using testing::ExpertWorkers;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::PackedSlice;
+using testing::TinyModel;
 
 void ExpectSame(const PackedMatrix& got, const PackedMatrix& want) {
   ASSERT_EQ(got.n, want.n);
@@ -88,8 +88,7 @@ TEST_P(StreamTest, BringsEveryLayerOfARanksSlice) {
   const PackedSlice bank(model, resident, rank, form);
   const ResidentExperts residents =
       ResidentExperts::Fixed(model.config, &bank.bank, resident, rank.rows());
-  auto stream =
-      ExpertStream::Create(*device, pieces, std::vector<size_t>(held.size(), 0)).value();
+  auto stream = ExpertStream::Create(*device, pieces, std::vector<size_t>(held.size(), 0)).value();
   EXPECT_EQ(stream->Begin(residents).code(), absl::StatusCode::kFailedPrecondition);
   ASSERT_TRUE(stream->SetArenas(workers.Map(pieces).value()).ok());
   for (int step = 0; step < 2; ++step) {
@@ -166,8 +165,7 @@ struct ChangingTest : ::testing::Test {
       const std::vector<int> resident = residents.set(l);
       const auto parts = stream->Layer(l);
       ASSERT_TRUE(parts.ok());
-      ASSERT_NO_FATAL_FAILURE(
-          ExpectHolds(model, pieces, *parts, l, Rest(all[l], resident)));
+      ASSERT_NO_FATAL_FAILURE(ExpectHolds(model, pieces, *parts, l, Rest(all[l], resident)));
       ASSERT_EQ(Message(residents.Change(l, set, *parts)), "");
       ASSERT_TRUE(stream->Done().ok());
     }

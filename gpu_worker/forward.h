@@ -37,7 +37,8 @@ struct ForwardTaps {
 
 // Where the routed experts of a step run.
 struct StepExperts {
-  // Those of CPU workers there; may be null where every expert is resident, and in a layerwise step.
+  // Those of CPU workers there; may be null where every expert is resident, and in a layerwise
+  // step.
   ExpertChannel* channel = nullptr;
   // All on the device, to which those of CPU workers are copied.
   bool layerwise = false;

@@ -73,7 +73,8 @@ class GpuWorker final : public Worker {
     uint64_t total = dense_bytes + resident_bytes;
     if (total + buffer_bytes > device_->capacity_bytes()) {
       return ResourceExhausted(
-          "device {}: dense weights take {} bytes, resident experts {} and the buffers of layerwise "
+          "device {}: dense weights take {} bytes, resident experts {} and the buffers of "
+          "layerwise "
           "prefill {}, it has {}; raise --device-memory-bytes where that is the cap{}{}",
           device_->name(), dense_bytes, resident_bytes, buffer_bytes, device_->capacity_bytes(),
           resident_bytes > 0 ? ", lower --kt-num-gpu-experts" : "",
@@ -83,8 +84,8 @@ class GpuWorker final : public Worker {
                         DenseWeights::Load(model_, stored, dense, *checkpoint, *device_, *pool_,
                                            [&](uint64_t done) { progress(done, total); }));
     if (slots) {
-      KT_ASSIGN_OR_RETURN(residents_, ResidentExperts::Changing(model_, *device_, *pieces_,
-                                                                resident_sets_));
+      KT_ASSIGN_OR_RETURN(residents_,
+                          ResidentExperts::Changing(model_, *device_, *pieces_, resident_sets_));
     } else {
       if (resident_bytes > 0) {
         KT_ASSIGN_OR_RETURN(
@@ -116,8 +117,9 @@ class GpuWorker final : public Worker {
         "{} threads; dense weights {:.1f} MB, resident experts {:.1f} MB, layerwise buffers {:.1f} "
         "MB, KV cache {} blocks of {} tokens {:.1f} MB",
         pool_->threads(), static_cast<double>(dense_bytes) / 1e6,
-        static_cast<double>(resident_bytes) / 1e6, static_cast<double>(buffer_bytes) / 1e6, cache_.shape().blocks,
-        cache_.shape().block_tokens, static_cast<double>(cache_.bytes()) / 1e6);
+        static_cast<double>(resident_bytes) / 1e6, static_cast<double>(buffer_bytes) / 1e6,
+        cache_.shape().blocks, cache_.shape().block_tokens,
+        static_cast<double>(cache_.bytes()) / 1e6);
     proto::WorkerFacts facts;
     facts.set_step_tokens_max(StepTokensMax(config.scheduler()));
     facts.set_kv_blocks(cache_.shape().blocks);
@@ -178,9 +180,9 @@ class GpuWorker final : public Worker {
       return absl::OkStatus();
     Placement placement{.device = resident_sets_};
     if (dynamic) placement.device.assign(model_.layers.size(), {});
-    KT_ASSIGN_OR_RETURN(pieces_, ExpertPieces::Make(*experts, placement.CpuExperts(model_), form,
-                                                    whole.end, config.experts().worker_count(),
-                                                    whole));
+    KT_ASSIGN_OR_RETURN(pieces_,
+                        ExpertPieces::Make(*experts, placement.CpuExperts(model_), form, whole.end,
+                                           config.experts().worker_count(), whole));
     return absl::OkStatus();
   }
 
@@ -267,17 +269,17 @@ class GpuWorker final : public Worker {
                       .block_tokens = cache_.shape().block_tokens,
                       .position_max = config.model().context_length(),
                       .state_slots = cache_.shape().state_slots};
-    KT_ASSIGN_OR_RETURN(engine_, Engine::Create({.config = &model_,
-                                                 .device = device_.get(),
-                                                 .ops = ops_.get(),
-                                                 .dense = &dense_,
-                                                 .cache = &cache_,
-                                                 .forward = forward_.get(),
-                                                 .residents = &residents_,
-                                                 .residents_change =
-                                                     config.experts().dynamic_update(),
-                                                 .stream = stream_.get(),
-                                                 .limits = limits}));
+    KT_ASSIGN_OR_RETURN(engine_,
+                        Engine::Create({.config = &model_,
+                                        .device = device_.get(),
+                                        .ops = ops_.get(),
+                                        .dense = &dense_,
+                                        .cache = &cache_,
+                                        .forward = forward_.get(),
+                                        .residents = &residents_,
+                                        .residents_change = config.experts().dynamic_update(),
+                                        .stream = stream_.get(),
+                                        .limits = limits}));
     const MoeConfig moe = model_.moes.empty() ? MoeConfig{} : model_.moes[0];
     RingShape shape{.workers = config.experts().worker_count(),
                     .tokens_max = tokens_max,
@@ -287,7 +289,8 @@ class GpuWorker final : public Worker {
     service_ = std::make_unique<WorkerService>(
         engine_.get(), shape, RingWaitPolicy{wait_.spin_us}, context_.segments,
         [this](const proto::AttachExpertsRequest& request) { return MapArenas(request); },
-        scheduler.gpu_prefill_token_threshold() < 0, [this] { pool_->BindCaller(); }, [this](bool all) { return SelfCheck(all); });
+        scheduler.gpu_prefill_token_threshold() < 0, [this] { pool_->BindCaller(); },
+        [this](bool all) { return SelfCheck(all); });
     pool_->BeginActive();
     return absl::OkStatus();
   }

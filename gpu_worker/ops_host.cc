@@ -271,14 +271,15 @@ class HostOps final : public Ops {
 
   void Experts(const MoeConfig& moe, const ExpertWeights* experts, int intermediate, const void* x,
                int tokens, const int32_t* ids, const float* weights, float* y) override {
-    FfnOf(moe, intermediate, o_).Run({.x = x,
-                        .x_is_bf16 = o_.bf16,
-                        .tokens = tokens,
-                        .ids = ids,
-                        .weights = weights,
-                        .experts = experts,
-                        .y = y},
-                       expert_scratch_, parallel_);
+    FfnOf(moe, intermediate, o_)
+        .Run({.x = x,
+              .x_is_bf16 = o_.bf16,
+              .tokens = tokens,
+              .ids = ids,
+              .weights = weights,
+              .experts = experts,
+              .y = y},
+             expert_scratch_, parallel_);
   }
 
   void AddF32(const float* x, int tokens, int n, float* y) override {

@@ -46,8 +46,7 @@ size_t ResidentExperts::ChangingBytes(const ExpertPieces& pieces, const ExpertSe
   return bytes;
 }
 
-absl::StatusOr<ResidentExperts> ResidentExperts::Changing(const ModelConfig& config,
-                                                          Device& device,
+absl::StatusOr<ResidentExperts> ResidentExperts::Changing(const ModelConfig& config, Device& device,
                                                           const ExpertPieces& pieces,
                                                           const ExpertSets& initial) {
   ResidentExperts out;
@@ -175,11 +174,9 @@ absl::Status ResidentExperts::Change(size_t l, std::span<const int> set,
   for (size_t i = 0; i < newcomers.size(); ++i) {
     const int expert = newcomers[i];
     for (size_t p = 0; p < layer.tables.size(); ++p) {
-      KT_RETURN_IF_ERROR(
-          device_->CopyAsync(SlotAt(layer, p, free_slots[i]),
-                             copied[p].experts[static_cast<size_t>(expert)].gate.data,
-                             pieces_->Cut(p, l, expert)->layout.bytes(),
-                             CopyKind::kDeviceToDevice, StreamId{}));
+      KT_RETURN_IF_ERROR(device_->CopyAsync(
+          SlotAt(layer, p, free_slots[i]), copied[p].experts[static_cast<size_t>(expert)].gate.data,
+          pieces_->Cut(p, l, expert)->layout.bytes(), CopyKind::kDeviceToDevice, StreamId{}));
     }
     Occupy(layer, l, free_slots[i], expert);
   }

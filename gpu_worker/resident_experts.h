@@ -4,7 +4,8 @@
 // those in layerwise steps.
 //
 // Version  1 for the placement at start, one more for every step that has changed something. A step
-//          may be undone until the next one begins: what it displaced is copied back from the arenas.
+//          may be undone until the next one begins: what it displaced is copied back from the
+//          arenas.
 // Threads  as Device
 #ifndef KT_GPU_WORKER_RESIDENT_EXPERTS_H_
 #define KT_GPU_WORKER_RESIDENT_EXPERTS_H_
@@ -53,8 +54,7 @@ class ResidentExperts {
   absl::Status BeginStep(uint64_t version, const ExpertArenas* arenas);
   // Makes `set` the layer's residents, ascending and as many as there are; newcomers are taken from
   // `copied`, which has the pieces of the layer.
-  absl::Status Change(size_t layer, std::span<const int> set,
-                      std::span<const ExpertPart> copied);
+  absl::Status Change(size_t layer, std::span<const int> set, std::span<const ExpertPart> copied);
 
  private:
   struct Layer {
@@ -62,9 +62,9 @@ class ResidentExperts {
     std::vector<uint8_t> flags;
     // Slots: [piece][expert] is where a resident lies.
     std::vector<std::vector<ExpertWeights>> tables;
-    std::vector<int> initial, slots;      // the expert of each slot; -1: none
-    std::vector<uint8_t*> slot_memory;    // [piece]
-    std::vector<size_t> slot_bytes;       // [piece]
+    std::vector<int> initial, slots;    // the expert of each slot; -1: none
+    std::vector<uint8_t*> slot_memory;  // [piece]
+    std::vector<size_t> slot_bytes;     // [piece]
   };
 
   void Vacate(Layer& layer, size_t slot);

@@ -23,11 +23,11 @@ class WorkerService final : public proto::GpuWorker::Service {
   using SelfCheckFunction =
       std::function<absl::StatusOr<std::vector<SelfCheckRow>>(bool all_layers)>;
   // `ring_shape` has the workers, width and tokens of this system's expert tasks.
-  // `measure`: what layerwise steps cost, at every attachment. `on_step_thread` runs first on every thread that is going to run steps.
+  // `measure`: what layerwise steps cost, at every attachment. `on_step_thread` runs first on every
+  // thread that is going to run steps.
   WorkerService(Engine* engine, const RingShape& ring_shape, RingWaitPolicy policy,
                 SegmentSource segments, ArenaSource arenas, bool measure,
-                std::function<void()> on_step_thread,
-                SelfCheckFunction self_check)
+                std::function<void()> on_step_thread, SelfCheckFunction self_check)
       : engine_(engine),
         ring_shape_(ring_shape),
         policy_(policy),

@@ -17,8 +17,8 @@
 namespace kt {
 
 // Answers NodeClient on a Unix socket. Peers of another user are refused; a packet that is no
-// request closes its connection; what a client has given is let go with its connection; a client that does not read its replies loses them: nothing here
-// waits. Threads: the loop's.
+// request closes its connection; what a client has given is let go with its connection; a client
+// that does not read its replies loses them: nothing here waits. Threads: the loop's.
 class NodeService {
  public:
   struct Hooks {

@@ -13,8 +13,9 @@
 
 namespace kt {
 
-// The memfds of a machine's runtime, by name: made here, or given by a process. It never touches their pages: users allocate them
-// (NodeClient::GetSegment), so that no call here takes long. Threads: one.
+// The memfds of a machine's runtime, by name: made here, or given by a process. It never touches
+// their pages: users allocate them (NodeClient::GetSegment), so that no call here takes long.
+// Threads: one.
 class SegmentStore {
  public:
   static constexpr size_t kSegmentsMax = 1024;

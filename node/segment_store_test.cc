@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "node/segment_store.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -76,8 +76,7 @@ void CutColumns(const PackedMatrix& m, const PackedMatrix& piece, int first_colu
   }
   if (m.format.lanes == 0) return;
   const size_t group_bytes = static_cast<size_t>(m.format.lanes * ScaleBytes(m.format.scale));
-  const auto first_group =
-      static_cast<size_t>((m.format.origin + first_column) / m.format.group);
+  const auto first_group = static_cast<size_t>((m.format.origin + first_column) / m.format.group);
   add(source_codes + first_group * group_bytes, target_codes,
       static_cast<size_t>(PackedGroups(piece.k, piece.format)) * group_bytes);
 }
@@ -91,8 +90,7 @@ class Fingerprint {
   void Add(const PackedMatrix& m) {
     for (int64_t v : {int64_t{m.n}, int64_t{m.k}, static_cast<int64_t>(m.format.code),
                       static_cast<int64_t>(m.format.scale), int64_t{m.format.lanes},
-                      int64_t{m.format.group}, int64_t{m.format.origin},
-                      int64_t{m.format.int8_x}})
+                      int64_t{m.format.group}, int64_t{m.format.origin}, int64_t{m.format.int8_x}})
       Add(static_cast<uint64_t>(v));
   }
   uint64_t value() const { return hash_; }
@@ -121,9 +119,7 @@ size_t ExpertLayout::gate_bias_at() const { return down_at() + Bytes(down); }
 size_t ExpertLayout::up_bias_at() const {
   return gate_bias_at() + (gate_bias ? BiasBytes(gate.n) : 0);
 }
-size_t ExpertLayout::down_bias_at() const {
-  return up_bias_at() + (up_bias ? BiasBytes(up.n) : 0);
-}
+size_t ExpertLayout::down_bias_at() const { return up_bias_at() + (up_bias ? BiasBytes(up.n) : 0); }
 size_t ExpertLayout::bytes() const { return down_bias_at() + (down_bias ? BiasBytes(down.n) : 0); }
 
 ExpertWeights ExpertLayout::At(const uint8_t* base) const {
@@ -172,9 +168,9 @@ ExpertCut CutExpert(const ExpertLayout& whole, IntermediateSlice held, Intermedi
   if (whole.up_bias)
     AddRun({whole.up_bias_at() + bias_first, out.up_bias_at(), bias_bytes}, &cut.runs);
   if (out.down_bias) {
-    AddRun({whole.down_bias_at(), out.down_bias_at(),
-            static_cast<size_t>(out.down.n) * sizeof(float)},
-           &cut.runs);
+    AddRun(
+        {whole.down_bias_at(), out.down_bias_at(), static_cast<size_t>(out.down.n) * sizeof(float)},
+        &cut.runs);
   }
   return cut;
 }

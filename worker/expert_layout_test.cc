@@ -72,8 +72,7 @@ void ExpectPart(const PackedMatrix& piece, const PackedMatrix& whole, int first_
                 int first_column) {
   for (int r = 0; r < piece.n; ++r) {
     const std::vector<float> got = Row(piece, r), all = Row(whole, first_row + r);
-    const std::vector<float> want(all.begin() + first_column,
-                                  all.begin() + first_column + piece.k);
+    const std::vector<float> want(all.begin() + first_column, all.begin() + first_column + piece.k);
     ASSERT_EQ(got, want) << "row " << r;
   }
 }
@@ -128,9 +127,10 @@ TEST_P(CutTest, IsThePieceOfThePackedSlice) {
                 ASSERT_EQ(got.gate.format, want.gate.format);
                 ASSERT_EQ(got.down.format, want.down.format);
                 ASSERT_EQ(
-                    std::memcmp(target.data(), want.gate.data, LayoutOf(
-                        model.stored.layers[l].experts[static_cast<size_t>(e)], piece, form)
-                                                                   .bytes()),
+                    std::memcmp(target.data(), want.gate.data,
+                                LayoutOf(model.stored.layers[l].experts[static_cast<size_t>(e)],
+                                         piece, form)
+                                    .bytes()),
                     0);
               }
             }
@@ -170,9 +170,9 @@ TEST(ExpertArenaTest, AnotherLayoutIsRefusedWithBoth) {
   EXPECT_NE(message.find("rows 0-16"), std::string::npos) << message;
   ExpertSets other = model.sets;
   other[0] = {1, 2, 6};
-  EXPECT_FALSE(CheckArena("a", arena.data(), arena.size(),
-                          BankLayout(model.stored, other, {0, 32}, {}))
-                   .ok());
+  EXPECT_FALSE(
+      CheckArena("a", arena.data(), arena.size(), BankLayout(model.stored, other, {0, 32}, {}))
+          .ok());
 }
 
 }  // namespace

@@ -36,8 +36,8 @@ absl::StatusOr<NodeClient> NodeClient::Connect(const std::string& socket_path) {
   return NodeClient(std::move(socket));
 }
 
-absl::StatusOr<NodeClient::Reply> NodeClient::Call(NodeOp op, const std::string& name,
-                                                   size_t bytes, int fd) {
+absl::StatusOr<NodeClient::Reply> NodeClient::Call(NodeOp op, const std::string& name, size_t bytes,
+                                                   int fd) {
   NodeRequest request;
   if (name.size() >= kNodeNameBytes) {
     return InvalidArgument("node: name {} has {} bytes, at most {} are possible", name, name.size(),

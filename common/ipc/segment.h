@@ -13,7 +13,8 @@ namespace kt {
 
 // Shared memory as a memfd: no name in any file system, gone with its last holder. Size-sealed, so
 // that no peer can truncate it under a reader. Movable; unmaps and closes when destroyed. The
-// mapping is shared, writable unless asked otherwise, and aligned to huge pages where it is as large.
+// mapping is shared, writable unless asked otherwise, and aligned to huge pages where it is as
+// large.
 class Segment {
  public:
   Segment() = default;

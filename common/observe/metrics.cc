@@ -84,13 +84,13 @@ struct Metrics::State {
       NewCounter("kt:expert_copy_seconds_total", "Time that copies of experts took.");
   Counter& copy_stall_seconds = NewCounter("kt:expert_copy_stall_seconds_total",
                                            "Time that the device waited for copies of experts.");
-  Counter& staged_copies = NewCounter(
-      "kt:expert_staged_copies_total", "Copies of experts that went through other host memory.");
+  Counter& staged_copies = NewCounter("kt:expert_staged_copies_total",
+                                      "Copies of experts that went through other host memory.");
   Counter& layerwise_steps = NewCounter("kt:layerwise_steps_total", "Layerwise steps.");
   Gauge& layerwise_threshold =
       NewGauge("kt:layerwise_threshold_rows", "Rows from which on a step is layerwise.");
-  Counter& residents_changed = NewCounter("kt:residents_changed_total",
-                                          "Experts that have become resident while serving.");
+  Counter& residents_changed =
+      NewCounter("kt:residents_changed_total", "Experts that have become resident while serving.");
   Gauge& connections = NewGauge("kt:http_connections", "Open HTTP connections.");
   Counter& requests = NewCounter("kt:num_requests_total", "API calls started.");
   Counter& aborted = NewCounter("kt:num_aborted_requests_total",

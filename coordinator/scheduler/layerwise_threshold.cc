@@ -11,13 +11,13 @@
 namespace kt {
 namespace {
 
-constexpr double kNewest = 0.3;          // weight of the newest step of its bin
-constexpr double kTryShare = 0.02;       // of all time, for tries
-constexpr double kTryRatioMax = 3;       // what a try may take, against the better mode
-constexpr uint64_t kTryAge = 32;         // steps since the mode was last seen
-constexpr int kTryBelow = 4;             // tries are made from this part of the threshold on
-constexpr int kLearnBelow = 16;          // steps below this part of it say nothing about it
-constexpr double kGrid = 1.05;           // of the search for the threshold
+constexpr double kNewest = 0.3;     // weight of the newest step of its bin
+constexpr double kTryShare = 0.02;  // of all time, for tries
+constexpr double kTryRatioMax = 3;  // what a try may take, against the better mode
+constexpr uint64_t kTryAge = 32;    // steps since the mode was last seen
+constexpr int kTryBelow = 4;        // tries are made from this part of the threshold on
+constexpr int kLearnBelow = 16;     // steps below this part of it say nothing about it
+constexpr double kGrid = 1.05;      // of the search for the threshold
 constexpr int kRowsMax = 1 << 17;
 
 }  // namespace
@@ -28,7 +28,8 @@ size_t LayerwiseThreshold::Mode::BinOf(int rows) {
 
 void LayerwiseThreshold::Mode::Add(int rows, double ratio, uint64_t step) {
   Bin& bin = bins_[BinOf(rows)];
-  const double weight = bin.seen == 0 ? 1 : std::max(kNewest, 1.0 / static_cast<double>(bin.seen + 1));
+  const double weight =
+      bin.seen == 0 ? 1 : std::max(kNewest, 1.0 / static_cast<double>(bin.seen + 1));
   bin.log2_rows += weight * (std::log2(rows) - bin.log2_rows);
   bin.log_ratio += weight * (std::log(ratio) - bin.log_ratio);
   bin.last = step;
@@ -110,7 +111,8 @@ void LayerwiseThreshold::Learn(bool layerwise, int rows, double ms) {
 
 std::string LayerwiseThreshold::Evidence() const {
   if (fixed_ != kAuto || !costs_.possible) return "";
-  if (costs_.copy_bytes == 0) return "layerwise prefill: every expert is resident, nothing is copied";
+  if (costs_.copy_bytes == 0)
+    return "layerwise prefill: every expert is resident, nothing is copied";
   const int rows = std::clamp(threshold_, 1, kRowsMax);
   return fmt::format(
       "layerwise prefill from {} rows on: there, experts take {:.1f} ms layerwise and {:.1f} ms "
@@ -119,8 +121,8 @@ std::string LayerwiseThreshold::Evidence() const {
       "{:.2f})",
       threshold_ == kNever ? std::string("no number of") : std::to_string(threshold_),
       Predicted(true, rows), Predicted(false, rows), static_cast<double>(costs_.copy_bytes) / 1e9,
-      costs_.copy_gbytes_per_s, costs_.device_ms_per_row, costs_.cpu_ms_per_row,
-      layerwise_.steps(), hybrid_.steps(), layerwise_.Correction(rows), hybrid_.Correction(rows));
+      costs_.copy_gbytes_per_s, costs_.device_ms_per_row, costs_.cpu_ms_per_row, layerwise_.steps(),
+      hybrid_.steps(), layerwise_.Correction(rows), hybrid_.Correction(rows));
 }
 
 }  // namespace kt

@@ -57,9 +57,9 @@ TEST(LayerwiseThresholdTest, AutoIsNeverWhereTheDeviceIsNoFaster) {
 
 // A machine whose steps take other times than what is measured at its start.
 struct Machine {
-  double copy_ms;           // of all experts
-  double cpu_read_ms;       // reading all experts on the CPU
-  double cpu_ms_per_row;    // computing
+  double copy_ms;         // of all experts
+  double cpu_read_ms;     // reading all experts on the CPU
+  double cpu_ms_per_row;  // computing
   double device_ms_per_row;
   double experts, top_k;
 

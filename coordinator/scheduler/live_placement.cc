@@ -39,9 +39,8 @@ absl::Status LivePlacement::Check(const proto::StepResult& result) const {
   }
   for (const proto::LayerResidents& r : result.residents()) {
     const size_t count = experts(r.layer());
-    const bool ascending =
-        std::adjacent_find(r.experts().begin(), r.experts().end(), std::greater_equal<>()) ==
-        r.experts().end();
+    const bool ascending = std::adjacent_find(r.experts().begin(), r.experts().end(),
+                                              std::greater_equal<>()) == r.experts().end();
     if (count == 0 || !ascending ||
         r.experts_size() != static_cast<int>(layers[static_cast<size_t>(r.layer())].size()) ||
         (r.experts_size() > 0 &&

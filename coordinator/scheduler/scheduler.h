@@ -85,11 +85,11 @@ struct SchedulerStats {
   uint64_t steps = 0;
   uint64_t steps_lost = 0;
   uint64_t steps_layerwise = 0;
-  uint64_t residents_changed = 0;     // experts that have become resident
-  int layerwise_threshold = 0;        // LayerwiseThreshold::threshold
-  std::string layerwise_evidence;     // what auto goes by
-  double step_seconds = 0;     // from plan to result, all steps
-  proto::StepTimings timings;  // sums of what the workers report
+  uint64_t residents_changed = 0;  // experts that have become resident
+  int layerwise_threshold = 0;     // LayerwiseThreshold::threshold
+  std::string layerwise_evidence;  // what auto goes by
+  double step_seconds = 0;         // from plan to result, all steps
+  proto::StepTimings timings;      // sums of what the workers report
 };
 
 // One thread.

@@ -73,7 +73,7 @@ class WorkerLinks final : public proto::Coordinator::Service, public StepTranspo
   // When the step in flight was sent; 0: none is. Nanoseconds of the steady clock.
   std::atomic<int64_t> step_sent_{0};
   // thread_ only
-  std::string ring_;  // segment of the current generation
+  std::string ring_;       // segment of the current generation
   uint64_t attached_ = 0;  // generation
   LayerwiseCosts costs_;   // of it
   std::thread thread_;

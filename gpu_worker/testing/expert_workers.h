@@ -75,11 +75,10 @@ class ExpertWorkers {
     }
   }
   absl::StatusOr<std::shared_ptr<const ExpertArenas>> Map(const ExpertPieces& pieces) const {
-    return ExpertArenas::Map(request_, pieces,
-                             [this](const std::string& name) -> absl::StatusOr<Segment> {
-                               return Segment::FromFd(dup(segments_.at(name).fd()), 1,
-                                                      MapAccess::kRead);
-                             });
+    return ExpertArenas::Map(
+        request_, pieces, [this](const std::string& name) -> absl::StatusOr<Segment> {
+          return Segment::FromFd(dup(segments_.at(name).fd()), 1, MapAccess::kRead);
+        });
   }
 
  private:

@@ -55,8 +55,8 @@ cudaError_t cudaMemset(void* data, int value, size_t bytes);  // waits for the d
 cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* source,
-                              size_t source_pitch, size_t width, size_t height,
-                              cudaMemcpyKind kind, cudaStream_t stream);
+                              size_t source_pitch, size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream);
 cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned flags);
 cudaError_t cudaHostUnregister(void* data);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -212,13 +212,13 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cuda
   return runtime.State();
 }
 cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* source,
-                              size_t source_pitch, size_t width, size_t height,
-                              cudaMemcpyKind kind, cudaStream_t stream) {
+                              size_t source_pitch, size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream) {
   if (width > target_pitch || width > source_pitch) return cudaErrorInvalidValue;
   for (size_t row = 0; row < height; ++row) {
-    const cudaError_t error = cudaMemcpyAsync(static_cast<char*>(target) + row * target_pitch,
-                                              static_cast<const char*>(source) + row * source_pitch,
-                                              width, kind, stream);
+    const cudaError_t error =
+        cudaMemcpyAsync(static_cast<char*>(target) + row * target_pitch,
+                        static_cast<const char*>(source) + row * source_pitch, width, kind, stream);
     if (error != cudaSuccess) return error;
   }
   return Runtime::Get().State();
