@@ -136,18 +136,15 @@ std::vector<Flag> MakeTable() {
        0,
        {},
        {"ring", "grpc"}},
-      {kExperts,
-       "--kt-gpu-prefill-token-threshold,--kt-gpu-prefill-threshold",
-       "N",
-       kNone,
-       "0",
-       kRefused,
-       "layerwise prefill; 0 is off",
-       0,
-       0,
-       {"0"}},
-      {kExperts, "--kt-enable-dynamic-expert-update", "", kNone, "off", kAccepted,
-       "experts change places during layerwise prefill, which this release does not have"},
+      {kExperts, "--kt-gpu-prefill-token-threshold,--kt-gpu-prefill-threshold", "N",
+       &R::gpu_prefill_token_threshold, "0", kWorks,
+       "Steps of so many rows and more are layerwise: experts of the CPU workers are copied to the "
+       "device, layer by layer, and all run there; `auto`: from where that is faster, as measured; "
+       "0: no step"},
+      {kExperts, "--kt-enable-dynamic-expert-update", "", &R::dynamic_expert_update, "off", kWorks,
+       "Layerwise steps change which experts are resident, to those used most; the CPU workers "
+       "hold "
+       "all experts"},
       {kExperts,
        "--kt-max-deferred-experts-per-token",
        "N",

@@ -264,6 +264,15 @@ absl::StatusOr<RunOptions> RunFlags::Read() {
   return options;
 }
 
+namespace {
+
+// Of presets, which are made for GPUs.
+bool IsLayerwise(const std::string& name) {
+  return name == "kt-gpu-prefill-token-threshold" || name == "kt-enable-dynamic-expert-update";
+}
+
+}  // namespace
+
 absl::Status RunFlags::ApplyPreset(const Preset& preset, RunOptions* options) {
   for (const PresetFlag& wanted : preset.flags) {
     const auto& [flag, option] =
@@ -276,6 +285,12 @@ absl::Status RunFlags::ApplyPreset(const Preset& preset, RunOptions* options) {
     std::string note;
     if (std::optional<std::string> reason = Missing(*flag, name, values)) {
       note = fmt::format("left out, not built yet: {}", *reason);
+    } else if (options->device == "host" && IsLayerwise(wanted.name)) {
+      note = fmt::format(
+          "left out: {}: the host device computes where the CPU workers do, so that copying "
+          "experts "
+          "to it gains nothing",
+          shown);
     } else if (flag->use == FlagUse::kAccepted) {
       note = fmt::format("{} has no effect here: {}", shown, flag->text);
     } else {

@@ -107,11 +107,10 @@ TEST(FlagsTest, TheLastOfRepeatedFlagsHolds) {
 
 TEST(FlagsTest, AllThatIsNotBuiltYetIsNamedInOneSentence) {
   absl::StatusOr<RunOptions> options = Parse(Words(
-      "m --tp 8 --kt-method FP8 --tool-call-parser glm47 --kt-gpu-prefill-token-threshold 1024"));
+      "m --tp 8 --kt-method FP8 --tool-call-parser glm47 --kt-max-deferred-experts-per-token 2"));
   EXPECT_EQ(options.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(Message(options.status()),
-            "not built yet: --kt-gpu-prefill-token-threshold "
-            "1024 (layerwise prefill; 0 is off), "
+            "not built yet: --kt-max-deferred-experts-per-token 2 (expert deferral; 0 is off), "
             "--tensor-parallel-size 8 (more than one rank), --tool-call-parser glm47 (parsing of "
             "tool calls); leave them out");
   EXPECT_TRUE(Parse(Words("m --tp 1 --kt-gpu-prefill-token-threshold 0 "
@@ -256,6 +255,7 @@ TEST(TutorialsTest, Bf16LineWithoutRefusedFlagsStarts) {
                   "--disable-shared-experts-fusion --watchdog-timeout 3000"));
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->notes.size(), 5u);
+  EXPECT_TRUE(options->dynamic_expert_update);
   EXPECT_EQ(options->watchdog_timeout_s, 3000);
   EXPECT_EQ(options->mem_fraction_static, 0.8);
 }

@@ -123,6 +123,19 @@ TEST_F(PresetsTest, WhatIsNotBuiltIsLeftOutButRefusedWhenAskedFor) {
   }
 }
 
+TEST_F(PresetsTest, LayerwisePrefillOnTheHostDeviceIsForTheUserToAskFor) {
+  Register("GLM-4.7");
+  absl::StatusOr<RunOptions> options = Parse({"glm-4.7"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->gpu_prefill_token_threshold, "0");
+  EXPECT_FALSE(options->dynamic_expert_update);
+  EXPECT_THAT(options->notes,
+              Contains(HasSubstr("--kt-gpu-prefill-token-threshold 1024: the host")));
+  EXPECT_EQ(
+      Parse({"glm-4.7", "--kt-gpu-prefill-token-threshold", "auto"})->gpu_prefill_token_threshold,
+      "auto");
+}
+
 TEST_F(PresetsTest, ADirectoryHasNoPreset) {
   Register("V3.2");
   absl::StatusOr<RunOptions> options = Parse({"/models/V3.2"});

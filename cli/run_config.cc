@@ -2,6 +2,7 @@
 #include "cli/run_config.h"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <random>
 #include <system_error>
@@ -267,6 +268,47 @@ absl::Status FillScheduler(const RunOptions& o, const ModelConfig& model, int64_
   return absl::OkStatus();
 }
 
+absl::StatusOr<int> PrefillThreshold(const std::string& text) {
+  constexpr int kAuto = -1;
+  if (text == "auto") return kAuto;
+  int rows = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rows);
+  if (error != std::errc() || end != text.data() + text.size() || rows < 0) {
+    return InvalidArgument("--kt-gpu-prefill-token-threshold {}: must be auto or a number of rows",
+                           text);
+  }
+  return rows;
+}
+
+// Once experts and scheduler are filled. What cannot have an effect is off, and said so.
+absl::Status FillLayerwise(const RunOptions& o, proto::SchedulerOptions* scheduler,
+                           proto::ExpertOptions* experts) {
+  KT_ASSIGN_OR_RETURN(int threshold, PrefillThreshold(o.gpu_prefill_token_threshold));
+  const int rows_max =
+      std::min(scheduler->chunked_prefill_size(), scheduler->max_prefill_tokens()) +
+      (scheduler->enable_mixed_chunk() ? scheduler->max_running_requests() - 1 : 0);
+  if (threshold > rows_max) {
+    experts->add_warnings(fmt::format(
+        "--kt-gpu-prefill-token-threshold {}: a step has {} rows at most (--chunked-prefill-size, "
+        "--max-prefill-tokens), so none would be layerwise; layerwise prefill is off",
+        threshold, rows_max));
+    threshold = 0;
+  }
+  scheduler->set_gpu_prefill_token_threshold(threshold);
+  if (!o.dynamic_expert_update) return absl::OkStatus();
+  const char* missing = threshold == 0                 ? "--kt-gpu-prefill-token-threshold"
+                        : experts->residents().empty() ? "--kt-num-gpu-experts"
+                                                       : nullptr;
+  if (missing != nullptr) {
+    experts->add_warnings(fmt::format(
+        "--kt-enable-dynamic-expert-update: has no effect without {}: layerwise steps change which "
+        "experts are resident",
+        missing));
+  }
+  experts->set_dynamic_update(missing == nullptr);
+  return absl::OkStatus();
+}
+
 bool IsLoopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
 }
@@ -285,6 +327,7 @@ absl::StatusOr<proto::RuntimeConfig> BuildRuntimeConfig(const RunOptions& option
   KT_RETURN_IF_ERROR(
       FillScheduler(options, model, config.model().context_length(), config.mutable_scheduler()));
   KT_RETURN_IF_ERROR(FillRecorder(options, model, config.mutable_recorder()));
+  KT_RETURN_IF_ERROR(FillLayerwise(options, config.mutable_scheduler(), config.mutable_experts()));
   // No sequence can be longer than the cache: requests are checked against, and by default bounded
   // by, what can be served.
   config.mutable_model()->set_context_length(

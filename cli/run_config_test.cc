@@ -56,6 +56,41 @@ class RunConfigTest : public ::testing::Test {
   int node_ = 0;
 };
 
+TEST_F(RunConfigTest, LayerwiseThreshold) {
+  EXPECT_EQ(Build()->scheduler().gpu_prefill_token_threshold(), 0);
+  options_.gpu_prefill_token_threshold = "auto";
+  EXPECT_EQ(Build()->scheduler().gpu_prefill_token_threshold(), -1);
+  options_.gpu_prefill_token_threshold = "512";
+  EXPECT_EQ(Build()->scheduler().gpu_prefill_token_threshold(), 512);
+  for (const char* wrong : {"", "-1", "1x", "0.5", "99999999999"}) {
+    options_.gpu_prefill_token_threshold = wrong;
+    EXPECT_THAT(Error(), HasSubstr("--kt-gpu-prefill-token-threshold"));
+  }
+}
+
+TEST_F(RunConfigTest, AThresholdAboveEveryStepIsOffAndSaidSo) {
+  options_.gpu_prefill_token_threshold = "513";
+  absl::StatusOr<proto::RuntimeConfig> config = Build();
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->scheduler().gpu_prefill_token_threshold(), 0);
+  EXPECT_THAT(StartWarnings(*config),
+              ::testing::Contains(HasSubstr("a step has 512 rows at most")));
+  options_.enable_mixed_chunk = true;
+  EXPECT_EQ(Build()->scheduler().gpu_prefill_token_threshold(), 513) << "with decode rows";
+}
+
+TEST_F(RunConfigTest, DynamicUpdateNeedsLayerwiseStepsAndResidents) {
+  options_.dynamic_expert_update = true;
+  options_.num_gpu_experts = 3;
+  EXPECT_FALSE(Build()->experts().dynamic_update());
+  EXPECT_THAT(StartWarnings(*Build()),
+              ::testing::Contains(HasSubstr("has no effect without --kt-gpu-prefill-token")));
+  options_.gpu_prefill_token_threshold = "auto";
+  EXPECT_TRUE(Build()->experts().dynamic_update());
+  options_.num_gpu_experts = 0;
+  EXPECT_FALSE(Build()->experts().dynamic_update());
+}
+
 TEST_F(RunConfigTest, Defaults) {
   absl::StatusOr<proto::RuntimeConfig> config = Build();
   ASSERT_TRUE(config.ok()) << config.status();

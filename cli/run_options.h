@@ -52,6 +52,8 @@ struct RunOptions {
   int64_t recorder_buffer_size = 1000;
   std::string recorder_dir;  // empty: the directory for temporary files
   std::string expert_transport = "ring";
+  std::string gpu_prefill_token_threshold = "0";  // rows or "auto"
+  bool dynamic_expert_update = false;
 
   int64_t chunked_prefill_size = 512;
   int64_t max_running_requests = 32;

@@ -16,6 +16,7 @@
 #include "common/model/model_config.h"
 #include "common/observe/log.h"
 #include "common/observe/metrics.h"
+#include "common/placement/placement.h"
 #include "common/rpc/handshake.h"
 #include "common/rpc/runtime_config.h"
 #include "common/rpc/server_runner.h"
@@ -90,6 +91,13 @@ absl::StatusOr<api::ApiDefaults> MakeDefaults(const proto::ModelOptions& model) 
   return out;
 }
 
+absl::StatusOr<LivePlacement> MakePlacement(const proto::ExpertOptions& experts,
+                                            const ModelConfig& model) {
+  if (!experts.dynamic_update()) return LivePlacement();
+  KT_ASSIGN_OR_RETURN(const Placement initial, InitialPlacement(experts, model));
+  return LivePlacement(model, initial);
+}
+
 // An inherited descriptor named by an environment variable; -1: not given.
 int InheritedFd(const char* name) {
   const char* text = std::getenv(name);
@@ -121,8 +129,19 @@ struct LastFigures {
   SchedulerStats scheduler;
   ExpertUse experts;
   std::vector<std::string> warnings;
+  int layerwise_threshold = -1;
   topology::ThrottleWatch throttle{topology::ReadCpuQuota()};
 };
+
+// The evidence for a threshold that has moved by more than noise does.
+void LogThreshold(const SchedulerStats& now, int& last) {
+  constexpr double kWorthTelling = 1.25;
+  if (now.layerwise_evidence.empty()) return;
+  const double ratio = static_cast<double>(now.layerwise_threshold) / last;
+  if (last > 0 && ratio < kWorthTelling && ratio > 1 / kWorthTelling) return;
+  last = now.layerwise_threshold;
+  spdlog::info("{}", now.layerwise_evidence);
+}
 
 void SetFigures(const SchedulerLoop& loop, const WorkerLinks& links, const ExpertStats& experts,
                 RuntimeState& state, metrics::Metrics& metrics, LastFigures& figures) {
@@ -149,6 +168,17 @@ void SetFigures(const SchedulerLoop& loop, const WorkerLinks& links, const Exper
   const ExpertUse use = experts.use();
   metrics.AddExpertChoices(use.hits - figures.experts.hits, use.misses - figures.experts.misses);
   figures.experts = use;
+  const proto::StepTimings& t = now.timings;
+  metrics.SetExperts({.resident_bytes = t.resident_bytes_read(),
+                      .worker_bytes = t.worker_bytes_read(),
+                      .copied_bytes = t.copy_bytes(),
+                      .copy_seconds = t.copy_ms() / 1000,
+                      .copy_stall_seconds = t.copy_stall_ms() / 1000,
+                      .staged_copies = t.staged_copies(),
+                      .layerwise_steps = now.steps_layerwise,
+                      .layerwise_threshold = now.layerwise_threshold,
+                      .residents_changed = now.residents_changed});
+  LogThreshold(now, figures.layerwise_threshold);
   metrics.SetDegraded(!links.serving());
   for (const Json& w : links.Health()["workers"]) {
     metrics.SetWorker({.name = w["name"],
@@ -198,16 +228,18 @@ absl::Status Serve(const proto::RuntimeConfig& config, const sigset_t& stop_sign
       {.on_serving = [&] { std::call_once(told, TellNodeReady); },
        .drop_segment = [&](const std::string& segment) { warn(node.DropSegment(segment)); },
        .kill = [&](const std::string& process) { warn(node.KillProcess(process)); }});
+  KT_ASSIGN_OR_RETURN(LivePlacement placement, MakePlacement(config.experts(), model));
   KT_ASSIGN_OR_RETURN(
       std::unique_ptr<Scheduler> scheduler,
       Scheduler::Create({.options = config.scheduler(),
                          .queue_timeout = std::chrono::milliseconds(server.queue_timeout_ms()),
+                         .placement = std::move(placement),
                          .eos_token_ids = model.eos_token_ids,
                          .state_slots = HasState(model) ? StateSlots(config.scheduler()) : 0},
                         tokenizer.get()));
   SteadyClock clock;
-  KT_ASSIGN_OR_RETURN(Placement placement, InitialPlacement(config.experts(), model));
-  ExpertStats experts(model, std::move(placement), config.recorder());
+  KT_ASSIGN_OR_RETURN(Placement initial, InitialPlacement(config.experts(), model));
+  ExpertStats experts(model, std::move(initial), config.recorder());
   SchedulerLoop loop(std::move(scheduler), &links, &clock,
                      [&experts](const proto::StepResult& result) { experts.OnStep(result); });
   RequestLog request_log(&loop);

@@ -12,7 +12,9 @@
 #include "common/topology/thread_pool.h"
 #include "cpu_expert_worker/expert_service.h"
 #include "spdlog/spdlog.h"
+#include "worker/expert_arena.h"
 #include "worker/expert_bank.h"
+#include "worker/expert_timing.h"
 #include "worker/kernel_choice.h"
 #include "worker/layer_facts.h"
 #include "worker/moe_shape.h"
@@ -65,17 +67,24 @@ class CpuExpertWorker final : public Worker {
     KT_ASSIGN_OR_RETURN(IntermediateSlice slice, SliceOfWorker(moe.intermediate, context_.index,
                                                                config.experts().worker_count()));
     KT_ASSIGN_OR_RETURN(Placement placement, InitialPlacement(config.experts(), model_));
+    if (config.experts().dynamic_update()) {
+      for (std::vector<int>& residents : placement.device) residents.clear();  // are here too
+    }
     ExpertSets sets = placement.CpuExperts(model_);
 
     pool_ = std::make_unique<topology::ThreadPool>(topology_, "kt-expert", threads_.pins, wait_);
     if (!pool_->warning().empty()) spdlog::warn("{}", pool_->warning());
     const bool bf16 = config.device().activation_dtype() == "bf16";
     const ExpertForm form = ExpertFormOf(config.experts().method(), !bf16);
-    size_t bytes = ExpertBank::Bytes(model_, stored, sets, slice, form);
-    if (bytes > 0) KT_RETURN_IF_ERROR(MakeArena(bytes));
+    const BankLayout layout(stored, sets, slice, form);
+    const size_t bytes = layout.bytes();
+    KT_RETURN_IF_ERROR(MakeArena(kArenaHeaderBytes + bytes));
+    WriteArenaHeader(layout, arena_.segment.data());
     KT_ASSIGN_OR_RETURN(bank_, ExpertBank::Load(model_, stored, *checkpoint, sets, slice, form,
-                                                arena_.segment.data(), *pool_,
+                                                arena_.segment.data() + kArenaHeaderBytes, *pool_,
                                                 [&](uint64_t done) { progress(done, bytes); }));
+    KT_RETURN_IF_ERROR(context_.put_segment(ExpertArenaName(context_.index, context_.incarnation),
+                                            arena_.segment));
     sets_ = std::move(sets);
     summary_ = Summarize(stored, model_, config.experts().method());
     rows_ = slice.end - slice.begin;
@@ -96,6 +105,7 @@ class CpuExpertWorker final : public Worker {
         [this, bf16](const ExpertTask& task) { return Run(task, bf16); }, context_.segments,
         [this] { pool_->BindCaller(); },
         [this](bool all_layers) { return ToReply(SelfCheck(all_layers)); });
+    const double ms_per_row = MeasureRow();
     pool_->BeginActive();
 
     spdlog::info("{} threads, {:.1f} MB of experts, rows {}-{} of {}", pool_->threads(),
@@ -111,8 +121,9 @@ class CpuExpertWorker final : public Worker {
       out->set_name(name);
       out->set_bytes(static_cast<int64_t>(size));
     };
-    if (bytes > 0) pool("experts", arena_.segment.size());
+    pool("experts", arena_.segment.size());
     pool("scratch", scratch_.size());
+    facts.set_expert_ms_per_row(ms_per_row);
     if (bytes > 0) *facts.mutable_memory() = MemoryFactsOf(arena_.facts);
     for (const topology::CpuSet& pin : threads_.pins)
       facts.mutable_cpus()->Add(pin.begin(), pin.end());
@@ -173,6 +184,27 @@ class CpuExpertWorker final : public Worker {
                          .all_layers = all_layers,
                          .precision = precision},
                         *pool_);
+  }
+
+  // Of all layers' experts held here, from the time that many rows take in one of them; 0: nobody
+  // needs it.
+  double MeasureRow() {
+    if (context_.config.scheduler().gpu_prefill_token_threshold() >= 0) return 0;
+    double ms = 0;
+    std::thread([&] {
+      pool_->BindCaller();
+      const bool bf16 = context_.config.device().activation_dtype() == "bf16";
+      const ExpertTrial trial = MakeExpertTrial(model_, kMoeTokensPerPass, bf16);
+      std::vector<float> y(static_cast<size_t>(trial.rows) *
+                           static_cast<size_t>(model_.moes[0].width));
+      ms = MsPerRow(model_, trial, [&] {
+        Run({trial.layer, trial.rows, trial.x.data(), trial.ids.data(), trial.weights.data(),
+             y.data()},
+            bf16)
+            .IgnoreError();
+      });
+    }).join();
+    return ms;
   }
 
   absl::Status Run(const ExpertTask& task, bool bf16) {

@@ -33,6 +33,15 @@ struct EventId {
   int value = 0;
 };
 
+// `rows` pieces of `bytes` each, adjacent or not; strides in bytes from one piece to the next.
+struct CopyRows {
+  void* target = nullptr;
+  const void* source = nullptr;
+  size_t bytes = 0;
+  size_t rows = 1;
+  size_t target_stride = 0, source_stride = 0;  // >= bytes, where there are several rows
+};
+
 class Device;
 
 // Owns device memory; empty when default made. Freed with its device's Free, so it may not outlive
@@ -99,6 +108,15 @@ class Device {
   virtual absl::Status Synchronize(StreamId stream) = 0;  // blocks the caller
   virtual absl::Status CopyAsync(void* target, const void* source, size_t bytes, CopyKind kind,
                                  StreamId stream) = 0;
+  virtual absl::Status CopyRowsAsync(const CopyRows& copy, CopyKind kind, StreamId stream) = 0;
+  // From one event's last record to another's, both of which have happened; negative if `to` came
+  // first.
+  virtual absl::StatusOr<double> ElapsedMs(EventId from, EventId to) = 0;
+
+  // Lets copies read host memory of others without staging (page-locks it where the device knows
+  // that) until it is unregistered. An error costs speed only: copies are staged by the driver.
+  virtual absl::Status RegisterHost(const void* data, size_t bytes) = 0;
+  virtual void UnregisterHost(const void* data) = 0;
 
  protected:
   explicit Device(size_t capacity_bytes) : capacity_(capacity_bytes) {}

@@ -56,8 +56,8 @@ class CudaDevice final : public Device {
   }
   absl::StatusOr<EventId> CreateEvent() override {
     cudaEvent_t event = nullptr;
-    KT_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
-                                  name_ + ": create event"));
+    KT_RETURN_IF_ERROR(
+        CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDefault), name_ + ": create event"));
     events_.push_back(event);
     return EventId{static_cast<int>(events_.size()) - 1};
   }
@@ -80,6 +80,33 @@ class CudaDevice final : public Device {
     return CudaStatus(cudaMemcpyAsync(target, source, bytes, KindOf(kind),
                                       streams_[static_cast<size_t>(stream.value)]),
                       name_ + ": copy");
+  }
+  absl::Status CopyRowsAsync(const CopyRows& c, CopyKind kind, StreamId stream) override {
+    if (c.rows == 1) return CopyAsync(c.target, c.source, c.bytes, kind, stream);
+    return CudaStatus(
+        cudaMemcpy2DAsync(c.target, c.target_stride, c.source, c.source_stride, c.bytes, c.rows,
+                          KindOf(kind), streams_[static_cast<size_t>(stream.value)]),
+        name_ + ": copy of rows");
+  }
+  absl::StatusOr<double> ElapsedMs(EventId from, EventId to) override {
+    float ms = 0;
+    KT_RETURN_IF_ERROR(
+        CudaStatus(cudaEventElapsedTime(&ms, events_[static_cast<size_t>(from.value)],
+                                        events_[static_cast<size_t>(to.value)]),
+                   name_ + ": elapsed time"));
+    return ms;
+  }
+
+  absl::Status RegisterHost(const void* data, size_t bytes) override {
+    const absl::Status status =
+        CudaStatus(cudaHostRegister(const_cast<void*>(data), bytes, cudaHostRegisterReadOnly),
+                   fmt::format("{}: page-locking {} bytes of host memory", name_, bytes));
+    cudaGetLastError();  // a refusal is no fault of the device
+    return status;
+  }
+  void UnregisterHost(const void* data) override {
+    cudaHostUnregister(const_cast<void*>(data));
+    cudaGetLastError();
   }
 
  protected:

@@ -77,6 +77,29 @@ TEST_F(DeviceCudaTest, EventsOrderCopiesOfTwoStreams) {
   EXPECT_EQ(target.As<int>()[0], 7);
 }
 
+TEST_F(DeviceCudaTest, CopiesRowsOfHostMemoryAndTellsHowLongThatTook) {
+  DeviceBuffer data = device_->Allocate(256, "data").value();
+  const std::vector<char> source = {'a', 'b', '.', 'c', 'd', '.'};
+  ASSERT_EQ(Message(device_->RegisterHost(source.data(), source.size())), "");
+  const EventId begin = device_->CreateEvent().value(), end = device_->CreateEvent().value();
+  ASSERT_TRUE(device_->Record(begin, StreamId{}).ok());
+  ASSERT_EQ(Message(device_->CopyRowsAsync({.target = data.data(),
+                                            .source = source.data(),
+                                            .bytes = 2,
+                                            .rows = 2,
+                                            .target_stride = 4,
+                                            .source_stride = 3},
+                                           CopyKind::kHostToDevice, StreamId{})),
+            "");
+  ASSERT_TRUE(device_->Record(end, StreamId{}).ok());
+  EXPECT_FALSE(device_->ElapsedMs(begin, end).ok()) << "it has not happened yet";
+  ASSERT_TRUE(device_->Synchronize(StreamId{}).ok());
+  EXPECT_GE(device_->ElapsedMs(begin, end).value(), 0);
+  EXPECT_EQ(std::string(data.As<char>(), 2), "ab");
+  EXPECT_EQ(std::string(data.As<char>() + 4, 2), "cd");
+  device_->UnregisterHost(source.data());
+}
+
 TEST_F(DeviceCudaTest, ACopyOutsideABufferIsRefused) {
   DeviceBuffer data = device_->Allocate(256, "data").value();
   char host[512] = {};

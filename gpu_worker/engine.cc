@@ -2,9 +2,11 @@
 #include "gpu_worker/engine.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/base/status.h"
 #include "common/observe/timeline.h"
+#include "spdlog/spdlog.h"
 
 namespace kt {
 namespace {
@@ -71,6 +73,46 @@ proto::TokenLogprob LogprobOf(const SampleJob& job, int32_t token) {
   return out;
 }
 
+// The plan has passed CheckHeat.
+std::vector<std::vector<double>> HeatOf(const proto::StepPlan& plan, const ModelConfig& config) {
+  std::vector<std::vector<double>> heat(config.layers.size());
+  for (const proto::LayerHeat& layer : plan.heat())
+    heat[static_cast<size_t>(layer.layer())].assign(layer.experts().begin(), layer.experts().end());
+  return heat;
+}
+
+// Every MoE layer has a number for each of its experts, or there are none at all.
+absl::Status CheckHeat(const proto::StepPlan& plan, const ModelConfig& config) {
+  if (plan.heat_size() == 0) return absl::OkStatus();
+  int next = 0;
+  for (size_t l = 0; l < config.layers.size(); ++l) {
+    if (!config.layers[l].moe) continue;
+    const int experts = config.moes[static_cast<size_t>(*config.layers[l].moe)].num_experts;
+    if (next == plan.heat_size() || plan.heat(next).layer() != static_cast<int>(l) ||
+        plan.heat(next).experts_size() != experts)
+      return InvalidArgument("step: heat: layer {} has {} experts, and not as many numbers", l,
+                             experts);
+    for (float heat : plan.heat(next).experts()) {
+      if (!std::isfinite(heat) || heat < 0)
+        return InvalidArgument("step: heat: layer {}: {} is no number of choices", l, heat);
+    }
+    ++next;
+  }
+  if (next != plan.heat_size())
+    return InvalidArgument("step: heat: {} layers, the model has {} with experts", plan.heat_size(),
+                           next);
+  return absl::OkStatus();
+}
+
+// What a step that is run again would add to.
+void ClearCaptures(proto::StepResult& result) {
+  for (proto::SequenceResult& r : *result.mutable_sequences()) {
+    if (!r.has_capture()) continue;
+    r.mutable_capture()->clear_routing();
+    r.mutable_capture()->clear_selections();
+  }
+}
+
 std::vector<HeadRow> RowsOf(const proto::StepPlan& plan) {
   std::vector<HeadRow> rows;
   int row = 0;
@@ -134,6 +176,12 @@ absl::Status Engine::Run(const proto::StepPlan& plan, proto::StepResult& result)
   int64_t start = NowUs();
   KT_RETURN_IF_ERROR(CheckStepPlan(plan, p_.limits));
   const ModelConfig& c = *p_.config;
+  KT_RETURN_IF_ERROR(CheckHeat(plan, c));
+  if (plan.mode() == proto::STEP_MODE_LAYERWISE && p_.stream == nullptr) {
+    return InvalidArgument(
+        "step: mode layerwise, for which this worker has no memory "
+        "(--kt-gpu-prefill-token-threshold)");
+  }
   for (const proto::BlockCopy& copy : plan.copies()) {
     for (size_t l = 0; l < c.layers.size(); ++l) {
       const AttentionConfig& a = c.attentions[static_cast<size_t>(c.layers[l].attention)];
@@ -151,14 +199,15 @@ absl::Status Engine::Run(const proto::StepPlan& plan, proto::StepResult& result)
       for (size_t i = 0; i < c.layers.size() + 2; ++i) r->mutable_capture()->add_hidden();
     }
   }
-  std::shared_ptr<ExpertChannel> channel;
-  {
-    absl::MutexLock lock(&mutex_);
-    channel = channel_;
+  const ForwardTaps taps = MakeTaps(plan, result);
+  proto::StepMode mode = plan.mode();
+  absl::Status forward = RunForward(plan, mode, taps);
+  if (mode == proto::STEP_MODE_LAYERWISE && absl::IsResourceExhausted(forward)) {
+    spdlog::warn("step {}: runs hybrid, not layerwise: {}", plan.step_id(), Message(forward));
+    mode = proto::STEP_MODE_HYBRID;
+    ClearCaptures(result);
+    forward = RunForward(plan, mode, taps);
   }
-  if (channel != nullptr) channel->BeginStep();
-  absl::Status forward = p_.forward->Run(input_, channel.get(), MakeTaps(plan, result));
-  if (channel != nullptr) channel->EndStep();
   KT_RETURN_IF_ERROR(forward);
 
   int64_t head_start = NowUs();
@@ -170,14 +219,71 @@ absl::Status Engine::Run(const proto::StepPlan& plan, proto::StepResult& result)
     out->set_layer(static_cast<int>(l));
     out->mutable_counts()->Add(counts.begin(), counts.end());
   }
+  result.set_mode(mode);
+  result.set_placement_version(p_.residents->version());
+  for (size_t l : p_.residents->changed()) {
+    proto::LayerResidents* out = result.add_residents();
+    out->set_layer(static_cast<int>(l));
+    const std::vector<int> set = p_.residents->set(l);
+    out->mutable_experts()->Add(set.begin(), set.end());
+  }
   proto::StepTimings* t = result.mutable_timings();
-  t->set_attention_ms(p_.forward->times().attention_ms);
-  t->set_device_moe_ms(p_.forward->times().device_moe_ms);
-  t->set_expert_wait_ms(p_.forward->times().expert_wait_ms);
-  t->set_expert_hand_overs(p_.forward->times().hand_overs);
+  SetTimings(*t);
+  if (mode == proto::STEP_MODE_LAYERWISE) {
+    const StreamTimes& stream = p_.stream->times();
+    t->set_copy_bytes(stream.bytes);
+    t->set_copy_ms(stream.copy_ms);
+    t->set_copy_stall_ms(stream.stall_ms);
+    t->set_staged_copies(stream.staged);
+  }
   t->set_head_ms(static_cast<double>(NowUs() - head_start) / 1000);
   t->set_total_ms(static_cast<double>(NowUs() - start) / 1000);
   return absl::OkStatus();
+}
+
+void Engine::SetTimings(proto::StepTimings& t) const {
+  const ForwardTimes& times = p_.forward->times();
+  t.set_attention_ms(times.attention_ms);
+  t.set_device_moe_ms(times.device_moe_ms);
+  t.set_expert_wait_ms(times.expert_wait_ms);
+  t.set_expert_hand_overs(times.hand_overs);
+  t.set_resident_bytes_read(times.resident_bytes);
+  t.set_worker_bytes_read(times.worker_bytes);
+}
+
+absl::Status Engine::RunForward(const proto::StepPlan& plan, proto::StepMode mode,
+                                const ForwardTaps& taps) {
+  KT_RETURN_IF_ERROR(p_.residents->BeginStep(plan.placement_version(),
+                                             p_.stream != nullptr ? p_.stream->arenas() : nullptr));
+  if (mode == proto::STEP_MODE_LAYERWISE) {
+    StepExperts experts{.layerwise = true};
+    if (p_.residents_change && plan.heat_size() > 0) experts.heat = HeatOf(plan, *p_.config);
+    return p_.forward->Run(input_, experts, taps);
+  }
+  std::shared_ptr<ExpertChannel> channel;
+  {
+    absl::MutexLock lock(&mutex_);
+    channel = channel_;
+  }
+  if (channel != nullptr) channel->BeginStep();
+  const absl::Status status = p_.forward->Run(input_, {.channel = channel.get()}, taps);
+  if (channel != nullptr) channel->EndStep();
+  return status;
+}
+
+absl::StatusOr<proto::LayerwiseFacts> Engine::SetArenas(std::shared_ptr<const ExpertArenas> arenas,
+                                                        bool measure) {
+  proto::LayerwiseFacts facts;
+  if (p_.stream == nullptr) return facts;
+  KT_RETURN_IF_ERROR(p_.stream->SetArenas(std::move(arenas)));
+  if (p_.stream->arenas() == nullptr) return facts;
+  if (p_.residents_change) KT_RETURN_IF_ERROR(p_.residents->Reset(*p_.stream->arenas()));
+  if (!measure) return facts;
+  KT_ASSIGN_OR_RETURN(const ExpertStream::Rate rate, p_.stream->Measure(*p_.residents));
+  facts.set_copy_bytes(rate.step_bytes);
+  facts.set_copy_gbytes_per_s(rate.gbytes_per_s);
+  facts.set_device_ms_per_row(p_.forward->MeasureRow());
+  return facts;
 }
 
 ForwardTaps Engine::MakeTaps(const proto::StepPlan& plan, proto::StepResult& result) {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "gpu_worker/forward.h"
+#include "proto/gpu_worker.pb.h"
 #include "proto/step.pb.h"
 
 namespace kt {
@@ -23,6 +24,9 @@ class Engine {
     const DenseWeights* dense;
     const KvPool* cache;
     Forward* forward;
+    ResidentExperts* residents;
+    bool residents_change;  // in layerwise steps, where the plan has heat
+    ExpertStream* stream;   // null: no layerwise steps
     StepLimits limits;
   };
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const Parts& parts);
@@ -31,6 +35,12 @@ class Engine {
   // Never fails as a call: what went wrong is in the result.
   proto::StepResult RunStep(const proto::StepPlan& plan);
 
+  // Between steps. Makes these the arenas that layerwise steps copy from, puts the residents back
+  // to where they were at start if they change, and, with `measure`, measures what a step costs.
+  // Null arenas: those of workers that have gone are let go of.
+  absl::StatusOr<proto::LayerwiseFacts> SetArenas(std::shared_ptr<const ExpertArenas> arenas,
+                                                  bool measure);
+
   // Replaces the way to the expert workers. A step that waits on the old one fails with Aborted.
   // Any thread.
   void SetChannel(std::shared_ptr<ExpertChannel> channel);
@@ -38,6 +48,9 @@ class Engine {
  private:
   explicit Engine(const Parts& parts) : p_(parts) {}
   absl::Status Run(const proto::StepPlan& plan, proto::StepResult& result);
+  absl::Status RunForward(const proto::StepPlan& plan, proto::StepMode mode,
+                          const ForwardTaps& taps);
+  void SetTimings(proto::StepTimings& timings) const;
   ForwardTaps MakeTaps(const proto::StepPlan& plan, proto::StepResult& result);
   absl::Status Head(const proto::StepPlan& plan, proto::StepResult& result);
 

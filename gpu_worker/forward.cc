@@ -6,6 +6,8 @@
 
 #include "common/base/status.h"
 #include "common/observe/timeline.h"
+#include "common/placement/update_policy.h"
+#include "worker/expert_timing.h"
 
 namespace kt {
 namespace {
@@ -71,21 +73,28 @@ absl::StatusOr<std::unique_ptr<Forward>> Forward::Create(const Parts& parts) {
   f.ffn_ = FfnBuffers::Carve(next, FfnWidth(c), parts.tokens_max);
   f.host_ids_.resize(static_cast<size_t>(w.top_k) * static_cast<size_t>(parts.tokens_max));
   f.host_weights_.resize(f.host_ids_.size());
-  f.resident_.resize(c.layers.size());
   f.counts_.resize(c.layers.size());
   for (size_t l = 0; l < c.layers.size(); ++l) {
     if (!c.layers[l].moe) continue;
     size_t experts = static_cast<size_t>(c.moes[static_cast<size_t>(*c.layers[l].moe)].num_experts);
-    f.resident_[l].assign(experts, 0);
     f.counts_[l].assign(experts, 0);
-    for (int e : (*parts.resident_sets)[l]) f.resident_[l][static_cast<size_t>(e)] = 1;
   }
   return forward;
 }
 
-absl::Status Forward::Run(const StepInput& input, ExpertChannel* channel, const ForwardTaps& taps) {
-  const ModelConfig& c = *p_.config;
+absl::Status Forward::Run(const StepInput& input, const StepExperts& experts,
+                          const ForwardTaps& taps) {
   times_ = {};
+  if (!experts.layerwise) return RunLayers(input, experts, taps);
+  absl::Status status = p_.stream->Begin(*p_.residents);
+  if (status.ok()) status = RunLayers(input, experts, taps);
+  const absl::Status ended = p_.stream->End();
+  return status.ok() ? ended : status;
+}
+
+absl::Status Forward::RunLayers(const StepInput& input, const StepExperts& experts,
+                                const ForwardTaps& taps) {
+  const ModelConfig& c = *p_.config;
   int tokens = input.tokens();
   p_.ops->Embed(p_.dense->embedding, input.token_ids(), tokens, residual_);
   attention_.BeginStep(input);
@@ -104,7 +113,7 @@ absl::Status Forward::Run(const StepInput& input, ExpertChannel* channel, const 
                     normed_, c.hidden);
     if (c.layers[l].moe) {
       times_.attention_ms += Since(start);
-      KT_RETURN_IF_ERROR(Moe(l, tokens, channel, taps));
+      KT_RETURN_IF_ERROR(Moe(l, tokens, experts, taps));
     } else {
       timeline::Span span("feed-forward", "layer", static_cast<int64_t>(l));
       RunFfn(*p_.ops, w.ffn, normed_, tokens, ffn_, part_);
@@ -116,7 +125,8 @@ absl::Status Forward::Run(const StepInput& input, ExpertChannel* channel, const 
   return absl::OkStatus();
 }
 
-absl::Status Forward::Moe(size_t l, int tokens, ExpertChannel* channel, const ForwardTaps& taps) {
+absl::Status Forward::Moe(size_t l, int tokens, const StepExperts& experts,
+                          const ForwardTaps& taps) {
   const ModelConfig& c = *p_.config;
   const MoeConfig& moe = c.moes[static_cast<size_t>(*c.layers[l].moe)];
   const LayerWeights& w = p_.dense->layers[l];
@@ -128,45 +138,62 @@ absl::Status Forward::Moe(size_t l, int tokens, ExpertChannel* channel, const Fo
     p_.ops->RouterTopK(moe, w.correction_bias, logits_, tokens, ids_, weights_);
   }
   if (taps.routing) taps.routing(static_cast<int>(l), ids_, weights_, logits_);
+  KT_RETURN_IF_ERROR(CountExperts(l, moe, tokens));
 
   ExpertTicket ticket = 0;
-  KT_ASSIGN_OR_RETURN(bool submitted, SubmitExperts(l, moe, tokens, channel, &ticket));
-
-  // While the expert workers are at it: resident and shared experts. The order of the parts is
-  // fixed: device, shared, workers.
-  constexpr int kPartsMax = kRingWorkersMax + 2;
-  std::array<const float*, kPartsMax> parts;
-  size_t count = 0;
-  if (!(*p_.resident_sets)[l].empty()) {
-    timeline::Span span("resident experts", "layer", static_cast<int64_t>(l));
-    p_.ops->Experts(moe, p_.resident->layer(static_cast<int>(l)), normed_, tokens, ids_, weights_,
-                    routed_);
-    parts[count++] = routed_;
+  bool submitted = false;
+  if (!experts.layerwise) {
+    KT_ASSIGN_OR_RETURN(submitted, SubmitExperts(l, moe, tokens, experts.channel, &ticket));
   }
+  // While expert workers or copies are at it: resident and shared experts. The order of the sum is
+  // fixed, and the same in both modes: device, shared, workers (or what was copied from them).
+  float *sum = routed_, *part = part_;
+  bool any = false;
+  const auto add = [&](auto compute) {
+    compute(any ? part : sum);
+    if (any) p_.ops->AddF32(part, tokens, c.hidden, sum);
+    any = true;
+  };
+  const auto add_experts = [&](const ExpertPart& e) {
+    add([&](float* y) {
+      timeline::Span span("device experts", "layer", static_cast<int64_t>(l));
+      p_.ops->Experts(moe, e.experts, e.intermediate, normed_, tokens, ids_, weights_, y);
+    });
+  };
+  for (const ExpertPart& e : p_.residents->parts(l)) add_experts(e);
   if (w.ffn.gate.n > 0) {
-    timeline::Span span("shared experts", "layer", static_cast<int64_t>(l));
-    RunFfn(*p_.ops, w.ffn, normed_, tokens, ffn_, part_);
-    if (w.shared_gate != nullptr) {
+    add([&](float* y) {
+      timeline::Span span("shared experts", "layer", static_cast<int64_t>(l));
+      RunFfn(*p_.ops, w.ffn, normed_, tokens, ffn_, y);
+      if (w.shared_gate == nullptr) return;
       p_.ops->RouterLogits(w.shared_gate, nullptr, 1, c.hidden, normed_, tokens, shared_gate_);
-      p_.ops->ScaleRows(part_, shared_gate_, tokens, c.hidden);
-    }
-    parts[count++] = part_;
+      p_.ops->ScaleRows(y, shared_gate_, tokens, c.hidden);
+    });
+  }
+  if (experts.layerwise) {
+    KT_ASSIGN_OR_RETURN(const std::span<const ExpertPart> copied, p_.stream->Layer(l));
+    for (const ExpertPart& e : copied) add_experts(e);
+    if (!experts.heat.empty()) KT_RETURN_IF_ERROR(ChangeResidents(l, experts.heat[l], copied));
+    KT_RETURN_IF_ERROR(p_.stream->Done());
   }
   times_.device_moe_ms += Since(start);
+  std::array<const float*, kRingWorkersMax + 1> parts;
+  size_t count = 0;
+  if (any) parts[count++] = sum;
   if (submitted) {
     timeline::Span span("wait for expert workers", "layer", static_cast<int64_t>(l));
     int64_t wait_start = NowUs();
-    KT_RETURN_IF_ERROR(channel->Wait(ticket, kExpertTimeoutUs));
+    KT_RETURN_IF_ERROR(experts.channel->Wait(ticket, kExpertTimeoutUs));
     times_.expert_wait_ms += Since(wait_start);
-    for (int i = 0; i < channel->workers(); ++i) parts[count++] = channel->partial(i, ticket);
+    for (int i = 0; i < experts.channel->workers(); ++i)
+      parts[count++] = experts.channel->partial(i, ticket);
   }
   p_.ops->AddParts(residual_, std::span(parts.data(), count), tokens, c.hidden);
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Forward::SubmitExperts(size_t l, const MoeConfig& moe, int tokens,
-                                            ExpertChannel* channel, ExpertTicket* ticket) {
-  timeline::Span span("hand over", "layer", static_cast<int64_t>(l));
+// The step's choice, on the host; how often each expert is in it; what reading those costs.
+absl::Status Forward::CountExperts(size_t l, const MoeConfig& moe, int tokens) {
   size_t slots = static_cast<size_t>(tokens) * static_cast<size_t>(moe.top_k);
   KT_RETURN_IF_ERROR(
       p_.device->CopyAsync(host_ids_.data(), ids_, slots * 4, CopyKind::kDeviceToHost, StreamId{}));
@@ -175,11 +202,58 @@ absl::StatusOr<bool> Forward::SubmitExperts(size_t l, const MoeConfig& moe, int 
   KT_RETURN_IF_ERROR(p_.device->Synchronize(StreamId{}));
   std::vector<uint32_t>& counts = counts_[l];
   std::fill(counts.begin(), counts.end(), 0);
+  for (size_t i = 0; i < slots; ++i) ++counts[static_cast<size_t>(host_ids_[i])];
+  const std::vector<uint8_t>& resident = p_.residents->flags(l);
+  for (size_t e = 0; e < counts.size(); ++e) {
+    if (counts[e] == 0) continue;
+    if (resident[e] != 0) {
+      times_.resident_bytes += p_.expert_bytes->resident[l][e];
+    } else {
+      times_.worker_bytes += p_.expert_bytes->workers[l][e];
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The hottest experts, this step's choices included, keep their bytes on the device.
+absl::Status Forward::ChangeResidents(size_t l, const std::vector<double>& before,
+                                      std::span<const ExpertPart> copied) {
+  const UpdatePolicy policy;
+  std::vector<double> heat = before;
+  AddCounts(counts_[l], policy, heat);
+  return p_.residents->Change(l, ChooseResidents(heat, p_.residents->set(l), policy), copied);
+}
+
+double Forward::MeasureRow() {
+  const int rows = std::min(kMoeTokensPerPass, p_.tokens_max);
+  const ExpertTrial trial =
+      MakeExpertTrial(*p_.config, rows, p_.ops->activation_bytes() == sizeof(bf16));
+  const auto layer = static_cast<size_t>(trial.layer);
+  const MoeConfig& moe = p_.config->moes[static_cast<size_t>(*p_.config->layers[layer].moe)];
+  const auto copy = [&](void* target, const auto& values) {
+    return p_.device->CopyAsync(target, values.data(), values.size() * sizeof(values[0]),
+                                CopyKind::kHostToDevice, StreamId{});
+  };
+  if (!copy(normed_, trial.x).ok() || !copy(ids_, trial.ids).ok() ||
+      !copy(weights_, trial.weights).ok())
+    return 0;
+  const auto run = [&](const ExpertPart& e) {
+    p_.ops->Experts(moe, e.experts, e.intermediate, normed_, rows, ids_, weights_, routed_);
+  };
+  return MsPerRow(*p_.config, trial, [&] {
+    for (const ExpertPart& e : p_.residents->parts(layer)) run(e);
+    for (const ExpertPart& e : p_.stream->first()) run(e);
+    p_.device->Synchronize(StreamId{}).IgnoreError();
+  });
+}
+
+absl::StatusOr<bool> Forward::SubmitExperts(size_t l, const MoeConfig& moe, int tokens,
+                                            ExpertChannel* channel, ExpertTicket* ticket) {
+  const size_t slots = static_cast<size_t>(tokens) * static_cast<size_t>(moe.top_k);
+  const std::vector<uint8_t>& resident = p_.residents->flags(l);
   bool any = false;
   for (size_t i = 0; i < slots; ++i) {
-    auto expert = static_cast<size_t>(host_ids_[i]);
-    ++counts[expert];
-    if (resident_[l][expert] != 0) {
+    if (resident[static_cast<size_t>(host_ids_[i])] != 0) {
       host_ids_[i] = -1;
     } else {
       any = true;

@@ -13,12 +13,14 @@
 #include "gpu_worker/dense_weights.h"
 #include "gpu_worker/device.h"
 #include "gpu_worker/expert_client/expert_channel.h"
+#include "gpu_worker/expert_stream.h"
 #include "gpu_worker/ffn.h"
 #include "gpu_worker/kv_pool.h"
 #include "gpu_worker/ops.h"
+#include "gpu_worker/rank_experts.h"
+#include "gpu_worker/resident_experts.h"
 #include "gpu_worker/step_input.h"
 #include "proto/step.pb.h"
-#include "worker/expert_bank.h"
 
 namespace kt {
 
@@ -34,10 +36,24 @@ struct ForwardTaps {
   AttentionBlock::SelectionTap selection;
 };
 
+// Where the routed experts of a step run.
+struct StepExperts {
+  // Those of CPU workers there; may be null where every expert is resident, and in a layerwise
+  // step.
+  ExpertChannel* channel = nullptr;
+  // All on the device, to which those of CPU workers are copied.
+  bool layerwise = false;
+  // How hot experts have been, [layer][expert]: residents may change in a layerwise step. Empty:
+  // they may not.
+  std::vector<std::vector<double>> heat;
+};
+
 // Milliseconds and counts of one step, for StepTimings.
 struct ForwardTimes {
   double attention_ms = 0, device_moe_ms = 0, expert_wait_ms = 0;
   uint32_t hand_overs = 0;
+  // Of experts that tokens were routed to, each once a layer.
+  uint64_t resident_bytes = 0, worker_bytes = 0;
 };
 
 // One thread. Everything is allocated by Create; Run allocates nothing.
@@ -48,8 +64,9 @@ class Forward {
     Device* device;
     Ops* ops;
     const DenseWeights* dense;
-    const ExpertBank* resident;  // experts on the device; layers without any are skipped
-    const ExpertSets* resident_sets;
+    ResidentExperts* residents;
+    ExpertStream* stream;  // null: no layerwise steps
+    const ExpertBytes* expert_bytes;
     const KvPool* cache;
     int tokens_max;
     bool fp8_index_keys = false;
@@ -57,10 +74,13 @@ class Forward {
   static absl::StatusOr<std::unique_ptr<Forward>> Create(const Parts& parts);
   static size_t WorkspaceBytes(const ModelConfig& config, int tokens_max, int activation_bytes);
 
-  // The rows' residual stream after the last layer is in residual() afterwards. `channel` may be
-  // null where every expert is resident. Errors are those of the channel; the cache rows of the
-  // step are then undefined.
-  absl::Status Run(const StepInput& input, ExpertChannel* channel, const ForwardTaps& taps);
+  // The rows' residual stream after the last layer is in residual() afterwards. Errors are those of
+  // channel and device; the cache rows of the step are then undefined, and residents may have
+  // changed in some layers (ResidentExperts::BeginStep).
+  absl::Status Run(const StepInput& input, const StepExperts& experts, const ForwardTaps& taps);
+  // Right after ExpertStream::Measure: milliseconds that a row takes in all layers' experts on the
+  // device.
+  double MeasureRow();
   const void* residual() const { return residual_; }
   const ForwardTimes& times() const { return times_; }
   // Expert counts of the last step: [layer][expert], empty for dense layers.
@@ -68,9 +88,14 @@ class Forward {
 
  private:
   explicit Forward(const Parts& parts) : p_(parts) {}
-  absl::Status Moe(size_t l, int tokens, ExpertChannel* channel, const ForwardTaps& taps);
+  absl::Status RunLayers(const StepInput& input, const StepExperts& experts,
+                         const ForwardTaps& taps);
+  absl::Status Moe(size_t l, int tokens, const StepExperts& experts, const ForwardTaps& taps);
+  absl::Status CountExperts(size_t l, const MoeConfig& moe, int tokens);
   absl::StatusOr<bool> SubmitExperts(size_t l, const MoeConfig& moe, int tokens,
                                      ExpertChannel* channel, ExpertTicket* ticket);
+  absl::Status ChangeResidents(size_t l, const std::vector<double>& heat,
+                               std::span<const ExpertPart> copied);
 
   Parts p_;
   AttentionBlock attention_;
@@ -82,7 +107,6 @@ class Forward {
   float *part_ = nullptr, *routed_ = nullptr, *logits_ = nullptr, *weights_ = nullptr,
         *shared_gate_ = nullptr;
   int32_t* ids_ = nullptr;
-  std::vector<std::vector<uint8_t>> resident_;  // [layer][expert]: 1 on the device
   std::vector<std::vector<uint32_t>> counts_;
   std::vector<int32_t> host_ids_;
   std::vector<float> host_weights_;

@@ -53,35 +53,47 @@ class GpuWorker final : public Worker {
     KT_ASSIGN_OR_RETURN(model_, LoadModelConfig(config.model().path()));
     KT_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(config.model().path()));
     KT_ASSIGN_OR_RETURN(StoredModel stored, ResolveWeights(model_, *checkpoint));
-    KT_ASSIGN_OR_RETURN(Placement placement, InitialPlacement(config.experts(), model_));
-    resident_sets_ = placement.device;
-
     const bool exact = config.device().activation_dtype() == "float32";
     const DenseWeights::Options dense{.exact = exact,
                                       .plain_latent = !config.device().deterministic()};
     uint64_t dense_bytes = DenseWeights::Bytes(model_, stored, dense);
-    IntermediateSlice whole{0, model_.moes.empty() ? 0 : model_.moes[0].intermediate};
-    uint64_t resident_bytes = ExpertBank::Bytes(model_, stored, resident_sets_, whole, {exact});
+    const int rows = model_.moes.empty() ? 0 : model_.moes[0].intermediate;
+    KT_RETURN_IF_ERROR(PlanExperts(stored, rows, {0, rows}));
+    const uint64_t resident_bytes = experts_->ResidentBytes(model_, stored);
+    const uint64_t buffer_bytes = experts_->BufferBytes();
     uint64_t total = dense_bytes + resident_bytes;
-    if (total > device_->capacity_bytes()) {
+    if (total + buffer_bytes > device_->capacity_bytes()) {
       return ResourceExhausted(
-          "device {}: dense weights take {} bytes and resident experts {}, it has {}; raise "
-          "--device-memory-bytes where that is the cap{}",
-          device_->name(), dense_bytes, resident_bytes, device_->capacity_bytes(),
-          resident_bytes > 0 ? " or lower --kt-num-gpu-experts" : "");
+          "device {}: dense weights take {} bytes, resident experts {} and the buffers of "
+          "layerwise "
+          "prefill {}, it has {}; raise --device-memory-bytes where that is the cap{}{}",
+          device_->name(), dense_bytes, resident_bytes, buffer_bytes, device_->capacity_bytes(),
+          resident_bytes > 0 ? ", lower --kt-num-gpu-experts" : "",
+          buffer_bytes > 0 ? ", or do without --kt-gpu-prefill-token-threshold" : "");
     }
     KT_ASSIGN_OR_RETURN(dense_,
                         DenseWeights::Load(model_, stored, dense, *checkpoint, *device_, *pool_,
                                            [&](uint64_t done) { progress(done, total); }));
-    if (resident_bytes > 0) {
+    if (experts_->slots) {
+      KT_ASSIGN_OR_RETURN(residents_, ResidentExperts::Changing(model_, *device_, *experts_->pieces,
+                                                                experts_->sets));
+    } else {
+      if (resident_bytes > 0) {
+        KT_ASSIGN_OR_RETURN(
+            resident_memory_,
+            device_->Allocate(resident_bytes, "resident experts (--kt-num-gpu-experts)"));
+      }
       KT_ASSIGN_OR_RETURN(
-          resident_memory_,
-          device_->Allocate(resident_bytes, "resident experts (--kt-num-gpu-experts)"));
+          resident_,
+          ExpertBank::Load(model_, stored, *checkpoint, experts_->held(), experts_->slice,
+                           experts_->form, resident_memory_.As<uint8_t>(), *pool_,
+                           [&](uint64_t done) { progress(dense_bytes + done, total); }));
+      residents_ = ResidentExperts::Fixed(model_, &resident_, experts_->held(), rows);
     }
-    KT_ASSIGN_OR_RETURN(
-        resident_, ExpertBank::Load(model_, stored, *checkpoint, resident_sets_, whole, {exact},
-                                    resident_memory_.As<uint8_t>(), *pool_,
-                                    [&](uint64_t done) { progress(dense_bytes + done, total); }));
+    if (experts_->pieces) {
+      KT_ASSIGN_OR_RETURN(stream_,
+                          ExpertStream::Create(*device_, *experts_->pieces, experts_->uncopied()));
+    }
     summary_ = Summarize(stored, model_);
     KT_ASSIGN_OR_RETURN(
         const KernelChoice choice,
@@ -95,11 +107,12 @@ class GpuWorker final : public Worker {
     KT_RETURN_IF_ERROR(BuildEngine());
 
     spdlog::info(
-        "{} threads; dense weights {:.1f} MB, resident experts {:.1f} MB, KV cache {} blocks of {} "
-        "tokens {:.1f} MB",
+        "{} threads; dense weights {:.1f} MB, resident experts {:.1f} MB, layerwise buffers {:.1f} "
+        "MB, KV cache {} blocks of {} tokens {:.1f} MB",
         pool_->threads(), static_cast<double>(dense_bytes) / 1e6,
-        static_cast<double>(resident_bytes) / 1e6, engine_->cache.shape().blocks,
-        engine_->cache.shape().block_tokens, static_cast<double>(engine_->cache.bytes()) / 1e6);
+        static_cast<double>(resident_bytes) / 1e6, static_cast<double>(buffer_bytes) / 1e6,
+        engine_->cache.shape().blocks, engine_->cache.shape().block_tokens,
+        static_cast<double>(engine_->cache.bytes()) / 1e6);
     proto::WorkerFacts facts;
     facts.set_step_tokens_max(StepTokensMax(config.scheduler()));
     facts.set_kv_blocks(engine_->cache.shape().blocks);
@@ -118,13 +131,15 @@ class GpuWorker final : public Worker {
     facts.mutable_memory()->set_huge_share(pages.huge_share);
     facts.mutable_memory()->set_node_share(-1);
     SetPart(summary_.embeddings, facts.mutable_embeddings());
+    const ExpertSets held = experts_->held();
     for (size_t l = 0; l < model_.layers.size(); ++l) {
       proto::LayerWeights* layer = facts.add_layers();
       layer->set_layer(static_cast<int>(l));
       SetPart(summary_.layers[l].attention, layer->mutable_attention());
       SetPart(summary_.layers[l].ffn, layer->mutable_ffn());
-      SetExpertFacts(summary_, l, resident_sets_[l].size(),
-                     ExpertBank::LayerBytes(stored, resident_sets_, l, whole, {exact}), layer);
+      size_t expert_bytes = 0;
+      for (int e : held[l]) expert_bytes += experts_->bytes.resident[l][static_cast<size_t>(e)];
+      SetExpertFacts(summary_, l, held[l].size(), expert_bytes, layer);
     }
     return facts;
   }
@@ -132,6 +147,22 @@ class GpuWorker final : public Worker {
   grpc::Service* service() override { return service_.get(); }
 
  private:
+  absl::Status PlanExperts(const StoredModel& stored, int intermediate, IntermediateSlice slice) {
+    const proto::RuntimeConfig& config = context_.config;
+    const std::string& dir = config.model().weight_path();
+    std::unique_ptr<Checkpoint> checkpoint;
+    StoredModel others;
+    const bool elsewhere = dir != config.model().path();
+    if (elsewhere) {
+      KT_ASSIGN_OR_RETURN(checkpoint, Checkpoint::Open(dir));
+      KT_ASSIGN_OR_RETURN(others, ResolveWeights(model_, *checkpoint, StoredParts::kExperts));
+    }
+    KT_ASSIGN_OR_RETURN(
+        experts_,
+        PlanRankExperts(config, model_, stored, elsewhere ? others : stored, intermediate, slice));
+    return absl::OkStatus();
+  }
+
   // Between two steps.
   absl::StatusOr<std::vector<SelfCheckRow>> SelfCheck(bool all_layers) {
     const bool bf16 = context_.config.device().activation_dtype() == "bf16";
@@ -143,10 +174,13 @@ class GpuWorker final : public Worker {
                                      .ops = {.isa = context_.isa, .bf16 = bf16},
                                      .all_layers = all_layers},
                                     *pool_));
+    // What lies in slots is copied from workers that have checked it.
+    if (experts_->slots) return rows;
+    const ExpertSets held = experts_->held();
     auto experts = CheckExperts(
         {.config = &model_,
          .bank = &resident_,
-         .sets = &resident_sets_,
+         .sets = &held,
          .intermediate = model_.moes.empty() ? 0 : model_.moes[0].intermediate,
          .isa = context_.isa,
          .bf16 = bf16,
@@ -166,8 +200,9 @@ class GpuWorker final : public Worker {
                                                   .parallel = pool_.get(),
                                                   .isa = context_.isa,
                                                   .dense = &dense_,
-                                                  .resident = &resident_,
-                                                  .resident_sets = &resident_sets_}));
+                                                  .experts = experts_.get(),
+                                                  .residents = &residents_,
+                                                  .stream = stream_.get()}));
     const MoeConfig moe = model_.moes.empty() ? MoeConfig{} : model_.moes[0];
     RingShape shape{.workers = config.experts().worker_count(),
                     .tokens_max = StepTokensMax(config.scheduler()),
@@ -176,9 +211,17 @@ class GpuWorker final : public Worker {
                     .activation_bytes = engine_->ops->activation_bytes()};
     service_ = std::make_unique<WorkerService>(
         engine_->engine.get(), shape, RingWaitPolicy{wait_.spin_us}, context_.segments,
-        [this] { pool_->BindCaller(); }, [this](bool all) { return SelfCheck(all); });
+        [this](const proto::AttachExpertsRequest& request) { return MapArenas(request); },
+        config.scheduler().gpu_prefill_token_threshold() < 0, [this] { pool_->BindCaller(); },
+        [this](bool all) { return SelfCheck(all); });
     pool_->BeginActive();
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::shared_ptr<const ExpertArenas>> MapArenas(
+      const proto::AttachExpertsRequest& request) {
+    if (!experts_->pieces) return nullptr;
+    return ExpertArenas::Map(request, *experts_->pieces, context_.open_segment);
   }
 
   WorkerContext context_;
@@ -188,10 +231,12 @@ class GpuWorker final : public Worker {
   std::unique_ptr<Device> device_;
   ModelConfig model_;
   WeightSummary summary_;
-  ExpertSets resident_sets_;
   DenseWeights dense_;
   DeviceBuffer resident_memory_;
   ExpertBank resident_;
+  std::unique_ptr<RankExperts> experts_;
+  ResidentExperts residents_;
+  std::unique_ptr<ExpertStream> stream_;
   std::unique_ptr<RankEngine> engine_;
   std::unique_ptr<WorkerService> service_;
 };

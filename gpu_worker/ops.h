@@ -154,8 +154,12 @@ class Ops {
   virtual void RouterTopK(const MoeConfig& moe, const float* correction_bias, const float* logits,
                           int tokens, int32_t* ids, float* weights) = 0;
   // y [tokens, width] fp32: sum over the experts that `experts` holds; zeros where none.
-  virtual void Experts(const MoeConfig& moe, const ExpertWeights* experts, const void* x,
-                       int tokens, const int32_t* ids, const float* weights, float* y) = 0;
+  // Each has `intermediate` rows.
+  virtual void Experts(const MoeConfig& moe, const ExpertWeights* experts, int intermediate,
+                       const void* x, int tokens, const int32_t* ids, const float* weights,
+                       float* y) = 0;
+  // y [tokens, n] fp32 += x.
+  virtual void AddF32(const float* x, int tokens, int n, float* y) = 0;
   // y [tokens, n] fp32: each row *= sigmoid(gate[row]).
   virtual void ScaleRows(float* y, const float* gate, int tokens, int n) = 0;
   // residual [tokens, n] += parts[0] + parts[1] + ..., summed in this order in fp32 and rounded

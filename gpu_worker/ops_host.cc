@@ -25,8 +25,8 @@ size_t Align(size_t x) { return (x + 255) / 256 * 256; }
 // Rows of a product that wait in fp32 for their rounding to bf16.
 constexpr int kLinearRows = 256;
 
-MoeFfn FfnOf(const MoeConfig& m, const HostOpsOptions& o) {
-  return MoeFfn(MoeShapeOf(m, m.intermediate), o.isa, std::min(kMoeTokensPerPass, o.tokens_max));
+MoeFfn FfnOf(const MoeConfig& m, int intermediate, const HostOpsOptions& o) {
+  return MoeFfn(MoeShapeOf(m, intermediate), o.isa, std::min(kMoeTokensPerPass, o.tokens_max));
 }
 
 struct ScratchSizes {
@@ -34,7 +34,7 @@ struct ScratchSizes {
     linear = Align(static_cast<size_t>(std::min(o.tokens_max, kLinearRows)) *
                    static_cast<size_t>(o.linear_width) * 4);
     for (const MoeConfig& m : c.moes)
-      experts = std::max(experts, Align(FfnOf(m, o).ScratchBytes(threads)));
+      experts = std::max(experts, Align(FfnOf(m, m.intermediate, o).ScratchBytes(threads)));
     sample = Align(SampleScratchBytes(c.vocab));
     total = static_cast<size_t>(threads) * sample + linear + experts;
   }
@@ -269,16 +269,28 @@ class HostOps final : public Ops {
                 .scaling_factor = moe.routed_scaling_factor});
   }
 
-  void Experts(const MoeConfig& moe, const ExpertWeights* experts, const void* x, int tokens,
-               const int32_t* ids, const float* weights, float* y) override {
-    FfnOf(moe, o_).Run({.x = x,
-                        .x_is_bf16 = o_.bf16,
-                        .tokens = tokens,
-                        .ids = ids,
-                        .weights = weights,
-                        .experts = experts,
-                        .y = y},
-                       expert_scratch_, parallel_);
+  void Experts(const MoeConfig& moe, const ExpertWeights* experts, int intermediate, const void* x,
+               int tokens, const int32_t* ids, const float* weights, float* y) override {
+    FfnOf(moe, intermediate, o_)
+        .Run({.x = x,
+              .x_is_bf16 = o_.bf16,
+              .tokens = tokens,
+              .ids = ids,
+              .weights = weights,
+              .experts = experts,
+              .y = y},
+             expert_scratch_, parallel_);
+  }
+
+  void AddF32(const float* x, int tokens, int n, float* y) override {
+    Split(tokens, n, [&](int first, int count) {
+      kt::AddParts(o_.isa, {.residual = y,
+                            .parts = &x,
+                            .num_parts = 1,
+                            .begin = int64_t{first} * n,
+                            .end = int64_t{first + count} * n,
+                            .is_bf16 = false});
+    });
   }
 
   void ScaleRows(float* y, const float* gate, int tokens, int n) override {

@@ -10,6 +10,7 @@
 #include "common/base/parallel.h"
 #include "gpu_worker/engine.h"
 #include "gpu_worker/ops_host.h"
+#include "gpu_worker/rank_experts.h"
 #include "proto/config.pb.h"
 
 namespace kt {
@@ -29,8 +30,9 @@ struct RankParts {
   Parallel* parallel;
   Isa isa = Isa::kScalar;
   const DenseWeights* dense;
-  const ExpertBank* resident;
-  const ExpertSets* resident_sets;
+  const RankExperts* experts;
+  ResidentExperts* residents;
+  ExpertStream* stream;  // null: no layerwise steps
 };
 
 // ResourceExhausted: the device has not enough memory. InvalidArgument: what the model and the

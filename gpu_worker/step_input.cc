@@ -68,7 +68,7 @@ absl::Status CheckStateTargets(const proto::StepPlan& plan, const StepLimits& l)
 }  // namespace
 
 absl::Status CheckStepPlan(const proto::StepPlan& plan, const StepLimits& l) {
-  if (plan.mode() != proto::STEP_MODE_HYBRID)
+  if (plan.mode() != proto::STEP_MODE_HYBRID && plan.mode() != proto::STEP_MODE_LAYERWISE)
     return InvalidArgument("step: mode {} is not known", static_cast<int>(plan.mode()));
   if (plan.sequences_size() < 1 || plan.sequences_size() > l.sequences_max) {
     return InvalidArgument("step: {} sequences, expected 1 to {}", plan.sequences_size(),

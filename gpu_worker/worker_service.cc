@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu_worker/worker_service.h"
 
+#include <thread>
+
 #include "common/base/status.h"
 #include "common/rpc/status_convert.h"
 #include "worker/layer_facts.h"
@@ -30,6 +32,16 @@ absl::Status WorkerService::Attach(const proto::AttachExpertsRequest& request,
     return FailedPrecondition("attach experts: {} workers, configured are {}",
                               request.workers_size(), ring_shape_.workers);
   }
+  KT_RETURN_IF_ERROR(AttachChannel(request, reply));
+  KT_ASSIGN_OR_RETURN(std::shared_ptr<const ExpertArenas> arenas, arenas_(request));
+  if (arenas == nullptr) return absl::OkStatus();
+  KT_ASSIGN_OR_RETURN(*reply.mutable_layerwise(), SetArenas(std::move(arenas)));
+  return absl::OkStatus();
+}
+
+// Ends the old channel, and with it a step that waits on it.
+absl::Status WorkerService::AttachChannel(const proto::AttachExpertsRequest& request,
+                                          proto::AttachExpertsReply& reply) {
   if (request.transport() == "grpc") {
     std::vector<std::string> targets;
     for (const auto& w : request.workers()) targets.push_back(w.address());
@@ -49,6 +61,27 @@ absl::Status WorkerService::Attach(const proto::AttachExpertsRequest& request,
   reply.mutable_ring()->set_bytes(RingBytes(ring_shape_));
   engine_->SetChannel(MakeRingChannel(std::move(ring)));
   return absl::OkStatus();
+}
+
+absl::StatusOr<proto::LayerwiseFacts> WorkerService::SetArenas(
+    std::shared_ptr<const ExpertArenas> arenas) {
+  absl::MutexLock lock(&step_mutex_);
+  absl::StatusOr<proto::LayerwiseFacts> facts;
+  // On a thread of its own, which is pinned as those that run steps are.
+  std::thread([&] {
+    on_step_thread_();
+    facts = engine_->SetArenas(std::move(arenas), measure_);
+  }).join();
+  return facts;
+}
+
+grpc::Status WorkerService::DetachExperts(grpc::ServerContext*,
+                                          const proto::DetachExpertsRequest* request,
+                                          proto::DetachExpertsReply*) {
+  absl::MutexLock lock(&attach_mutex_);
+  if (request->generation() < generation_) return grpc::Status::OK;
+  engine_->SetChannel(nullptr);
+  return ToGrpc(SetArenas(nullptr).status());
 }
 
 grpc::Status WorkerService::RunSteps(

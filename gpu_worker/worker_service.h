@@ -17,22 +17,30 @@ class WorkerService final : public proto::GpuWorker::Service {
   // Maps a segment of the node by name.
   using SegmentSource =
       std::function<absl::StatusOr<Segment>(const std::string& name, size_t bytes)>;
+  // Maps the experts of all workers; null: the engine has no use for them.
+  using ArenaSource = std::function<absl::StatusOr<std::shared_ptr<const ExpertArenas>>(
+      const proto::AttachExpertsRequest&)>;
   using SelfCheckFunction =
       std::function<absl::StatusOr<std::vector<SelfCheckRow>>(bool all_layers)>;
   // `ring_shape` has the workers, width and tokens of this system's expert tasks.
-  // `on_step_thread` runs first on every thread that is going to run steps.
+  // `measure`: what layerwise steps cost, at every attachment. `on_step_thread` runs first on every
+  // thread that is going to run steps.
   WorkerService(Engine* engine, const RingShape& ring_shape, RingWaitPolicy policy,
-                SegmentSource segments, std::function<void()> on_step_thread,
-                SelfCheckFunction self_check)
+                SegmentSource segments, ArenaSource arenas, bool measure,
+                std::function<void()> on_step_thread, SelfCheckFunction self_check)
       : engine_(engine),
         ring_shape_(ring_shape),
         policy_(policy),
         segments_(std::move(segments)),
+        arenas_(std::move(arenas)),
+        measure_(measure),
         on_step_thread_(std::move(on_step_thread)),
         self_check_(std::move(self_check)) {}
 
   grpc::Status AttachExperts(grpc::ServerContext*, const proto::AttachExpertsRequest*,
                              proto::AttachExpertsReply*) override;
+  grpc::Status DetachExperts(grpc::ServerContext*, const proto::DetachExpertsRequest*,
+                             proto::DetachExpertsReply*) override;
   grpc::Status RunSteps(grpc::ServerContext*,
                         grpc::ServerReaderWriter<proto::StepResult, proto::StepPlan>*) override;
   grpc::Status SelfCheck(grpc::ServerContext*, const proto::SelfCheckRequest*,
@@ -40,11 +48,16 @@ class WorkerService final : public proto::GpuWorker::Service {
 
  private:
   absl::Status Attach(const proto::AttachExpertsRequest& request, proto::AttachExpertsReply& reply);
+  absl::Status AttachChannel(const proto::AttachExpertsRequest& request,
+                             proto::AttachExpertsReply& reply);
+  absl::StatusOr<proto::LayerwiseFacts> SetArenas(std::shared_ptr<const ExpertArenas> arenas);
 
   Engine* const engine_;
   const RingShape ring_shape_;
   const RingWaitPolicy policy_;
   const SegmentSource segments_;
+  const ArenaSource arenas_;
+  const bool measure_;
   const std::function<void()> on_step_thread_;
   const SelfCheckFunction self_check_;
 

@@ -17,6 +17,7 @@
 #include <fstream>
 #include <functional>
 #include <sstream>
+#include <thread>
 
 #include "common/base/json.h"
 #include "common/base/status.h"
@@ -270,6 +271,25 @@ TEST_F(NodeProcessTest, TwoClientsShareOneSegment) {
   absl::StatusOr<Segment> fresh = a->GetSegment("ring", 4096);
   ASSERT_TRUE(fresh.ok());
   EXPECT_EQ(fresh->data()[0], 0);
+}
+
+TEST_F(NodeProcessTest, AGivenSegmentIsThereAsLongAsItsGiver) {
+  StartNodeAndWaitUntilReady();
+  absl::StatusOr<NodeClient> giver = Connect(), other = Connect();
+  ASSERT_TRUE(giver.ok() && other.ok());
+  absl::StatusOr<Segment> given = Segment::Create("weights", 4096);
+  ASSERT_TRUE(given.ok());
+  given->data()[5] = 42;
+  EXPECT_EQ(other->OpenSegment("weights").status().code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(giver->PutSegment("weights", *given).ok());
+  EXPECT_EQ(other->PutSegment("weights", *given).code(), absl::StatusCode::kAlreadyExists);
+  absl::StatusOr<Segment> opened = other->OpenSegment("weights");
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->data()[5], 42);
+
+  { NodeClient gone = *std::move(giver); }
+  while (other->OpenSegment("weights").ok()) std::this_thread::yield();  // until the node sees it
+  EXPECT_EQ(opened->data()[5], 42) << "who maps it keeps it";
 }
 
 TEST_F(NodeProcessTest, OversizeAndMisnamedSegmentsAreRefused) {

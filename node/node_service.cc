@@ -64,23 +64,26 @@ void NodeService::Accept() {
     return;
   }
   int fd = connection.get();
-  connections_.emplace(fd, std::move(connection));
+  connections_.emplace(fd, Connection{std::move(connection), {}});
   loop_->Watch(fd, [this, fd] { Serve(fd); });
 }
 
+void NodeService::Close(int connection) {
+  for (const std::string& name : connections_.at(connection).given)
+    segments_->Drop(name).IgnoreError();  // it may have been dropped by its name
+  loop_->Remove(connection);
+  connections_.erase(connection);
+}
+
 void NodeService::Serve(int connection) {
-  auto close_connection = [&] {
-    loop_->Remove(connection);
-    connections_.erase(connection);
-  };
   absl::StatusOr<Packet> packet = ReceivePacket(connection, sizeof(NodeRequest));
-  if (packet.status().code() == absl::StatusCode::kUnavailable) return close_connection();
+  if (packet.status().code() == absl::StatusCode::kUnavailable) return Close(connection);
   absl::StatusOr<NodeRequest> request = packet.ok() ? ParseRequest(packet->data) : packet.status();
   if (!request.ok()) {
     spdlog::warn("node socket: not a request, connection closed: {}", Message(request.status()));
-    return close_connection();
+    return Close(connection);
   }
-  Answer answer = Execute(*request);
+  Answer answer = Execute(*request, std::move(packet->fd), connections_.at(connection));
   if (!answer.status.ok()) answer.text = Message(answer.status);
   answer.text.resize(std::min(answer.text.size(), kNodeTextBytesMax));
   NodeReply reply;
@@ -88,14 +91,25 @@ void NodeService::Serve(int connection) {
   reply.bytes = answer.bytes;
   reply.text_bytes = answer.text.size();
   std::string data(reinterpret_cast<const char*>(&reply), sizeof(reply));
-  if (!SendPacket(connection, data + answer.text, answer.fd).ok()) close_connection();
+  if (!SendPacket(connection, data + answer.text, answer.fd).ok()) Close(connection);
 }
 
-NodeService::Answer NodeService::Execute(const NodeRequest& request) {
+NodeService::Answer NodeService::Execute(const NodeRequest& request, UniqueFd fd,
+                                         Connection& connection) {
   std::string name = request.name;
   switch (static_cast<NodeOp>(request.op)) {
     case NodeOp::kGetOrCreate: {
       absl::StatusOr<const SegmentStore::Held*> held = segments_->GetOrCreate(name, request.bytes);
+      if (!held.ok()) return {held.status()};
+      return {absl::OkStatus(), (*held)->bytes, "", (*held)->fd.get()};
+    }
+    case NodeOp::kPut: {
+      absl::Status status = segments_->Put(name, std::move(fd));
+      if (status.ok()) connection.given.push_back(name);
+      return {status};
+    }
+    case NodeOp::kOpen: {
+      absl::StatusOr<const SegmentStore::Held*> held = segments_->Find(name);
       if (!held.ok()) return {held.status()};
       return {absl::OkStatus(), (*held)->bytes, "", (*held)->fd.get()};
     }

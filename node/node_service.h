@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,8 +17,8 @@
 namespace kt {
 
 // Answers NodeClient on a Unix socket. Peers of another user are refused; a packet that is no
-// request closes its connection; a client that does not read its replies loses them: nothing here
-// waits. Threads: the loop's.
+// request closes its connection; what a client has given is let go with its connection; a client
+// that does not read its replies loses them: nothing here waits. Threads: the loop's.
 class NodeService {
  public:
   struct Hooks {
@@ -38,15 +39,21 @@ class NodeService {
     int fd = -1;
   };
 
+  struct Connection {
+    UniqueFd socket;
+    std::vector<std::string> given;  // segments, let go with it
+  };
+
   void Accept();
   void Serve(int connection);
-  Answer Execute(const NodeRequest& request);
+  void Close(int connection);
+  Answer Execute(const NodeRequest& request, UniqueFd fd, Connection& connection);
 
   EventLoop* const loop_;
   SegmentStore* const segments_;
   const Hooks hooks_;
   UniqueFd listener_;
-  std::map<int, UniqueFd> connections_;
+  std::map<int, Connection> connections_;
 };
 
 }  // namespace kt

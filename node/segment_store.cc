@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,10 +19,15 @@ constexpr uint64_t kPage = 4096;
 constexpr uint64_t kBytesMax = uint64_t{1} << 46;
 }  // namespace
 
-absl::StatusOr<const SegmentStore::Held*> SegmentStore::GetOrCreate(const std::string& name,
-                                                                    uint64_t bytes) {
+absl::Status SegmentStore::CheckName(const std::string& name) const {
   if (!IsPlainName(name))
     return InvalidArgument("segment name {}: use letters, digits, '.', '_' and '-'", name);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const SegmentStore::Held*> SegmentStore::GetOrCreate(const std::string& name,
+                                                                    uint64_t bytes) {
+  KT_RETURN_IF_ERROR(CheckName(name));
   if (bytes == 0 || bytes > kBytesMax) {
     return InvalidArgument("segment {}: {} bytes asked for, 1 to {} are possible", name, bytes,
                            kBytesMax);
@@ -34,8 +40,7 @@ absl::StatusOr<const SegmentStore::Held*> SegmentStore::GetOrCreate(const std::s
     }
     return &found->second;
   }
-  if (held_.size() >= kSegmentsMax)
-    return ResourceExhausted("segment {}: {} segments exist already", name, held_.size());
+  KT_RETURN_IF_ERROR(CheckRoom(name));
   if (uint64_t available = available_bytes_(); bytes > available) {
     return ResourceExhausted("segment {}: {} bytes asked for, {} bytes of memory are available",
                              name, bytes, available);
@@ -47,6 +52,31 @@ absl::StatusOr<const SegmentStore::Held*> SegmentStore::GetOrCreate(const std::s
                              strerror(errno));
   }
   return &held_.emplace(name, Held{std::move(fd), bytes}).first->second;
+}
+
+absl::Status SegmentStore::CheckRoom(const std::string& name) const {
+  if (held_.size() >= kSegmentsMax)
+    return ResourceExhausted("segment {}: {} segments exist already", name, held_.size());
+  return absl::OkStatus();
+}
+
+absl::Status SegmentStore::Put(const std::string& name, UniqueFd fd) {
+  KT_RETURN_IF_ERROR(CheckName(name));
+  if (held_.contains(name)) return AlreadyExists("segment {}: there is one already", name);
+  KT_RETURN_IF_ERROR(CheckRoom(name));
+  constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+  struct stat st {};
+  const int seals = fd.valid() ? fcntl(fd.get(), F_GET_SEALS) : -1;
+  if (seals < 0 || (seals & kSizeSeals) != kSizeSeals || fstat(fd.get(), &st) != 0)
+    return InvalidArgument("segment {}: what was given is not a size-sealed memfd", name);
+  held_.emplace(name, Held{std::move(fd), static_cast<uint64_t>(st.st_size)});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const SegmentStore::Held*> SegmentStore::Find(const std::string& name) const {
+  const auto found = held_.find(name);
+  if (found == held_.end()) return NotFound("segment {}: there is none", name);
+  return &found->second;
 }
 
 absl::Status SegmentStore::Drop(const std::string& name) {

@@ -13,8 +13,9 @@
 
 namespace kt {
 
-// The memfds of a machine's runtime, by name. It never touches their pages: users allocate them
-// (NodeClient::GetSegment), so that no call here takes long. Threads: one.
+// The memfds of a machine's runtime, by name: made here, or given by a process. It never touches
+// their pages: users allocate them (NodeClient::GetSegment), so that no call here takes long.
+// Threads: one.
 class SegmentStore {
  public:
   static constexpr size_t kSegmentsMax = 1024;
@@ -32,10 +33,17 @@ class SegmentStore {
   // or size; FailedPrecondition: it exists with another size; ResourceExhausted: too much memory or
   // too many segments.
   absl::StatusOr<const Held*> GetOrCreate(const std::string& name, uint64_t bytes);
+  // Holds a size-sealed memfd that another process has made. InvalidArgument: name, or not such a
+  // descriptor; AlreadyExists: the name is taken; ResourceExhausted: too many segments.
+  absl::Status Put(const std::string& name, UniqueFd fd);
+  absl::StatusOr<const Held*> Find(const std::string& name) const;  // NotFound: there is none
   absl::Status Drop(const std::string& name);
   const std::map<std::string, Held>& held() const { return held_; }
 
  private:
+  absl::Status CheckName(const std::string& name) const;
+  absl::Status CheckRoom(const std::string& name) const;
+
   std::function<uint64_t()> available_bytes_;
   std::map<std::string, Held> held_;
 };

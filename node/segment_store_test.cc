@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "node/segment_store.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/base/status.h"
 
@@ -40,6 +43,25 @@ TEST(SegmentStoreTest, RefusesWithReasons) {
   ASSERT_TRUE(store.Drop("arena").ok());
   EXPECT_EQ(store.Drop("arena").code(), absl::StatusCode::kNotFound);
   EXPECT_TRUE(store.GetOrCreate("arena", 8192).ok());
+}
+
+TEST(SegmentStoreTest, HoldsWhatIsGivenOnceItIsSealed) {
+  SegmentStore store([] { return uint64_t{1} << 20; });
+  const auto memfd = [](int seals) {
+    UniqueFd fd(memfd_create("given", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    EXPECT_EQ(ftruncate(fd.get(), 8192), 0);
+    if (seals != 0) EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, seals), 0);
+    return fd;
+  };
+  EXPECT_EQ(store.Find("arena").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(store.Put("arena", memfd(0)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(store.Put("arena", UniqueFd()).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(store.Put("a b", memfd(F_SEAL_SHRINK | F_SEAL_GROW)).code(),
+            absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(store.Put("arena", memfd(F_SEAL_SHRINK | F_SEAL_GROW)).ok());
+  EXPECT_EQ((*store.Find("arena"))->bytes, 8192u);
+  EXPECT_EQ(store.Put("arena", memfd(F_SEAL_SHRINK | F_SEAL_GROW)).code(),
+            absl::StatusCode::kAlreadyExists);
 }
 
 TEST(SegmentStoreTest, CountIsBounded) {

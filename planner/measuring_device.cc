@@ -19,6 +19,10 @@ absl::Status MeasuringDevice::CopyAsync(void*, const void*, size_t, CopyKind, St
   return Unimplemented("device {}: it has no memory to copy", name());
 }
 
+absl::Status MeasuringDevice::CopyRowsAsync(const CopyRows&, CopyKind kind, StreamId stream) {
+  return CopyAsync(nullptr, nullptr, 0, kind, stream);
+}
+
 absl::StatusOr<void*> MeasuringDevice::Map(size_t bytes, const std::string& what) {
   void* p = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) {

@@ -22,6 +22,10 @@ class MeasuringDevice final : public Device {
   absl::Status Synchronize(StreamId) override { return absl::OkStatus(); }
   // Unimplemented: nothing can be copied here.
   absl::Status CopyAsync(void*, const void*, size_t, CopyKind, StreamId) override;
+  absl::Status CopyRowsAsync(const CopyRows&, CopyKind, StreamId) override;
+  absl::StatusOr<double> ElapsedMs(EventId, EventId) override { return 0.0; }
+  absl::Status RegisterHost(const void*, size_t) override { return absl::OkStatus(); }
+  void UnregisterHost(const void*) override {}
 
  protected:
   absl::StatusOr<void*> Map(size_t bytes, const std::string& what) override;

@@ -9,6 +9,7 @@
 #include "common/placement/placement.h"
 #include "gpu_worker/rank_engine.h"
 #include "planner/measuring_device.h"
+#include "worker/expert_arena.h"
 #include "worker/expert_bank.h"
 #include "worker/moe_shape.h"
 #include "worker/step_limits.h"
@@ -42,24 +43,28 @@ bool IsBf16(const proto::RuntimeConfig& config) {
 absl::StatusOr<PlannedProcess> PlanRank(const proto::RuntimeConfig& config,
                                         const PlannedModel& model, Isa isa, int rank) {
   PlannedProcess process{.name = fmt::format("kt-gpu-worker-{}", rank)};
-  const bool exact = !IsBf16(config);
-  KT_ASSIGN_OR_RETURN(const Placement placement, InitialPlacement(config.experts(), *model.config));
-  const ExpertSets& residents = placement.device;
-  const IntermediateSlice whole{
-      0, model.config->moes.empty() ? 0 : model.config->moes[0].intermediate};
+  const int intermediate = model.config->moes.empty() ? 0 : model.config->moes[0].intermediate;
+  KT_ASSIGN_OR_RETURN(const std::unique_ptr<RankExperts> experts,
+                      PlanRankExperts(config, *model.config, *model.weights, *model.expert_weights,
+                                      intermediate, {0, intermediate}));
   auto weights = [&](const char* name, size_t bytes) {
     if (bytes > 0) process.pools.push_back({name, static_cast<int64_t>(bytes), PoolKind::kStatic});
   };
-  weights("dense weights",
-          DenseWeights::Bytes(*model.config, *model.weights,
-                              {.exact = exact, .plain_latent = !config.device().deterministic()}));
+  weights("dense weights", DenseWeights::Bytes(*model.config, *model.weights,
+                                               {.exact = !IsBf16(config),
+                                                .plain_latent = !config.device().deterministic()}));
   weights("resident experts (--kt-num-gpu-experts)",
-          ExpertBank::Bytes(*model.config, *model.weights, residents, whole, {exact}));
+          experts->ResidentBytes(*model.config, *model.weights));
 
   MeasuringDevice device;
   ThreadCount threads(config.device().threads());
+  std::unique_ptr<ExpertStream> stream;
+  if (experts->pieces) {
+    KT_ASSIGN_OR_RETURN(stream,
+                        ExpertStream::Create(device, *experts->pieces, experts->uncopied()));
+  }
   const DenseWeights dense;
-  const ExpertBank bank;
+  ResidentExperts residents;
   KT_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
                       BuildRankEngine({.config = &config,
                                        .model = model.config,
@@ -67,8 +72,9 @@ absl::StatusOr<PlannedProcess> PlanRank(const proto::RuntimeConfig& config,
                                        .parallel = &threads,
                                        .isa = isa,
                                        .dense = &dense,
-                                       .resident = &bank,
-                                       .resident_sets = &residents}));
+                                       .experts = experts.get(),
+                                       .residents = &residents,
+                                       .stream = stream.get()}));
   for (const DeviceAllocation& a : device.allocations()) {
     const bool cache = a.bytes == engine->cache.bytes() && a.what.starts_with("KV cache");
     process.pools.push_back(
@@ -85,12 +91,14 @@ absl::StatusOr<PlannedProcess> PlanExpertWorker(const proto::RuntimeConfig& conf
   const int workers = config.experts().worker_count();
   KT_ASSIGN_OR_RETURN(const IntermediateSlice slice,
                       SliceOfWorker(moe.intermediate, index, workers));
-  KT_ASSIGN_OR_RETURN(const Placement placement,
-                      InitialPlacement(config.experts(), *model.config));
+  KT_ASSIGN_OR_RETURN(Placement placement, InitialPlacement(config.experts(), *model.config));
+  if (config.experts().dynamic_update())
+    placement.device.assign(placement.device.size(), {});  // are there too
   const size_t arena =
       ExpertBank::Bytes(*model.config, *model.expert_weights, placement.CpuExperts(*model.config),
                         slice, ExpertFormOf(config.experts().method(), !IsBf16(config)));
-  if (arena > 0) process.pools.push_back({"experts", static_cast<int64_t>(arena), PoolKind::kHost});
+  process.pools.push_back(
+      {"experts", static_cast<int64_t>(kArenaHeaderBytes + arena), PoolKind::kHost});
   const int threads = config.experts().cpuinfer_threads() / workers +
                       (index < config.experts().cpuinfer_threads() % workers ? 1 : 0);
   const MoeFfn ffn(MoeShapeOf(moe, slice.end - slice.begin), isa, kMoeTokensPerPass);

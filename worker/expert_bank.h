@@ -1,47 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Experts of a model packed in one piece of memory: those of an expert worker (its slice of the
-// intermediate dimension) or those resident on the device (whole). Layout: for each layer in order,
-// for each of its experts in order, gate, up, down in the format each is stored in
-// or rounded to (docs/formats/packed_expert.md), then biases where the model has them.
+// intermediate dimension) or those resident on the device (whole). They lie as BankLayout says, in
+// the format each is stored in or rounded to (docs/formats/packed_expert.md).
 #ifndef KT_WORKER_EXPERT_BANK_H_
 #define KT_WORKER_EXPERT_BANK_H_
 
 #include <cstdint>
 #include <functional>
-#include <optional>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/base/parallel.h"
 #include "common/model/model_config.h"
 #include "common/weights/stored_model.h"
-#include "kernels/cpu/expert_ffn/moe_ffn.h"
+#include "worker/expert_layout.h"
 
 namespace kt {
-
-// Rows [begin, end) of the intermediate dimension; begin is a multiple of the packed tile.
-struct IntermediateSlice {
-  int begin = 0;
-  int end = 0;
-};
 
 // The slice of expert worker `index` of `count`: whole tiles, as even as they go. InvalidArgument:
 // more workers than tiles, with the most that fit.
 absl::StatusOr<IntermediateSlice> SliceOfWorker(int intermediate, int index, int count);
-
-// Which experts of which layers; dense layers have empty lists.
-using ExpertSets = std::vector<std::vector<int>>;
-
-// How experts are packed.
-struct ExpertForm {
-  bool exact = false;  // as in PackedFormatOf
-  // The code they are rounded to for products with int8 activations (Int8XFormat); without one they
-  // keep what they are stored in.
-  std::optional<PackedCode> int8_x;
-};
-// Of the CPU experts served with a kt-method.
-ExpertForm ExpertFormOf(std::string_view kt_method, bool exact);
 
 // Immutable after Load; owns no weights.
 class ExpertBank {

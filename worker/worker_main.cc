@@ -76,12 +76,24 @@ class LoadLog {
   uint64_t done_ = 0;
 };
 
-std::function<absl::StatusOr<Segment>(const std::string&, size_t)> SegmentsOf(
-    std::shared_ptr<NodeClient> node) {
-  auto mutex = std::make_shared<std::mutex>();
-  return [node, mutex](const std::string& name, size_t bytes) {
-    std::lock_guard lock(*mutex);
-    return node->GetSegment(name, bytes);
+void SetNode(NodeClient client, WorkerContext& context) {
+  struct Shared {
+    explicit Shared(NodeClient client) : node(std::move(client)) {}
+    std::mutex mutex;
+    NodeClient node;
+  };
+  auto shared = std::make_shared<Shared>(std::move(client));
+  context.segments = [shared](const std::string& name, size_t bytes) {
+    std::lock_guard lock(shared->mutex);
+    return shared->node.GetSegment(name, bytes);
+  };
+  context.put_segment = [shared](const std::string& name, const Segment& segment) {
+    std::lock_guard lock(shared->mutex);
+    return shared->node.PutSegment(name, segment);
+  };
+  context.open_segment = [shared](const std::string& name) {
+    std::lock_guard lock(shared->mutex);
+    return shared->node.OpenSegment(name);
   };
 }
 
@@ -124,8 +136,11 @@ int WorkerMain(
     const proto::LogOptions& log = session->config().log();
     KT_RETURN_IF_ERROR(SetUpLog(process, log.level(), log.format()));
     auto serve = [&]() -> absl::Status {
-      WorkerContext context{session->config(), index, isa,
-                            SegmentsOf(std::make_shared<NodeClient>(std::move(node)))};
+      WorkerContext context{.config = session->config(),
+                            .index = index,
+                            .incarnation = session->incarnation(),
+                            .isa = isa};
+      SetNode(std::move(node), context);
       KT_ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, make(context));
       LoadLog load_log;
       KT_ASSIGN_OR_RETURN(proto::WorkerFacts facts,

@@ -31,9 +31,12 @@ class Worker {
 struct WorkerContext {
   proto::RuntimeConfig config;
   int index = 0;
+  uint64_t incarnation = 0;
   Isa isa = Isa::kScalar;
-  // Maps a segment of the node; thread-safe.
+  // As NodeClient's GetSegment, PutSegment and OpenSegment; thread-safe.
   std::function<absl::StatusOr<Segment>(const std::string& name, size_t bytes)> segments;
+  std::function<absl::Status(const std::string& name, const Segment& segment)> put_segment;
+  std::function<absl::StatusOr<Segment>(const std::string& name)> open_segment;
 };
 
 // main() of a worker program: --config FILE --index N. Registers, builds, loads, serves until

@@ -36,8 +36,8 @@ absl::StatusOr<NodeClient> NodeClient::Connect(const std::string& socket_path) {
   return NodeClient(std::move(socket));
 }
 
-absl::StatusOr<NodeClient::Reply> NodeClient::Call(NodeOp op, const std::string& name,
-                                                   size_t bytes) {
+absl::StatusOr<NodeClient::Reply> NodeClient::Call(NodeOp op, const std::string& name, size_t bytes,
+                                                   int fd) {
   NodeRequest request;
   if (name.size() >= kNodeNameBytes) {
     return InvalidArgument("node: name {} has {} bytes, at most {} are possible", name, name.size(),
@@ -47,7 +47,7 @@ absl::StatusOr<NodeClient::Reply> NodeClient::Call(NodeOp op, const std::string&
   request.bytes = bytes;
   std::memcpy(request.name, name.data(), name.size());
   KT_RETURN_IF_ERROR(
-      SendPacket(socket_.get(), {reinterpret_cast<const char*>(&request), sizeof(request)}));
+      SendPacket(socket_.get(), {reinterpret_cast<const char*>(&request), sizeof(request)}, fd));
 
   KT_ASSIGN_OR_RETURN(Packet packet,
                       ReceivePacket(socket_.get(), sizeof(NodeReply) + kNodeTextBytesMax));
@@ -73,6 +73,16 @@ absl::StatusOr<Segment> NodeClient::GetSegment(const std::string& name, size_t b
                              strerror(error));
   }
   return Segment::FromFd(reply.fd.Release(), reply.bytes);
+}
+
+absl::Status NodeClient::PutSegment(const std::string& name, const Segment& segment) {
+  return Call(NodeOp::kPut, name, 0, segment.fd()).status();
+}
+
+absl::StatusOr<Segment> NodeClient::OpenSegment(const std::string& name) {
+  KT_ASSIGN_OR_RETURN(Reply reply, Call(NodeOp::kOpen, name, 0));
+  if (!reply.fd.valid()) return Internal("node: no descriptor for segment {}", name);
+  return Segment::FromFd(reply.fd.Release(), reply.bytes, MapAccess::kRead);
 }
 
 absl::Status NodeClient::DropSegment(const std::string& name) {

@@ -25,6 +25,11 @@ class NodeClient {
   // are charged to this process's cgroup and follow its NUMA policy. ResourceExhausted: no memory
   // for it.
   absl::StatusOr<Segment> GetSegment(const std::string& name, size_t bytes);
+  // Gives the node a segment of this process, under a name that is free, for others to open. The
+  // node lets go of it when this connection ends. AlreadyExists: the name is taken.
+  absl::Status PutSegment(const std::string& name, const Segment& segment);
+  // Maps a segment that there is, for reading only. NotFound: there is none, or its owner has gone.
+  absl::StatusOr<Segment> OpenSegment(const std::string& name);
   // The node lets go of `name`; existing mappings stay valid. NotFound: there is none.
   absl::Status DropSegment(const std::string& name);
   // {"segments": [{"name", "bytes"}]}
@@ -44,7 +49,7 @@ class NodeClient {
     std::string text;
     UniqueFd fd;
   };
-  absl::StatusOr<Reply> Call(NodeOp op, const std::string& name, size_t bytes);
+  absl::StatusOr<Reply> Call(NodeOp op, const std::string& name, size_t bytes, int fd = -1);
 
   UniqueFd socket_;
 };

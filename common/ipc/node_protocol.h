@@ -22,6 +22,9 @@ enum class NodeOp : uint16_t {
   kDrop = 2,         // name; the node forgets the segment, those who map it keep it
   kList = 3,         // → text: JSON {"segments": [{"name", "bytes"}]}
   kProcesses = 4,    // → text: JSON, see NodeClient::ProcessesJson
+  kPut = 6,  // name, with the descriptor of a size-sealed memfd: held under the name, which must be
+             // free, as long as this connection lasts
+  kOpen = 7,  // name → descriptor; NotFound where there is none
   kKill = 5,  // name of a process; SIGKILL to its group, then it is restarted as after any death
 };
 
@@ -38,7 +41,7 @@ struct NodeReply {
   uint32_t magic = kNodeMagic;
   uint16_t version = kNodeVersion;
   uint16_t code = 0;        // absl::StatusCode
-  uint64_t bytes = 0;       // kGetOrCreate: size of the segment
+  uint64_t bytes = 0;       // kGetOrCreate, kOpen: size of the segment
   uint64_t text_bytes = 0;  // that many follow: error message or JSON
 };
 static_assert(sizeof(NodeReply) == 24);

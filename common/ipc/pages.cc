@@ -26,7 +26,7 @@ const char* PageKindName(PageKind kind) {
   return "";
 }
 
-uint8_t* MapMemory(int fd, size_t bytes) {
+uint8_t* MapMemory(int fd, size_t bytes, MapAccess access) {
   const size_t slack = bytes >= kHugePage ? kHugePage : 0;
   void* space =
       mmap(nullptr, bytes + slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -35,7 +35,8 @@ uint8_t* MapMemory(int fd, size_t bytes) {
   const size_t before = slack == 0 ? 0 : -reinterpret_cast<uintptr_t>(begin) % kHugePage;
   uint8_t* data = begin + before;
   const int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
-  if (mmap(data, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0) == MAP_FAILED) {
+  const int protection = access == MapAccess::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
+  if (mmap(data, bytes, protection, flags | MAP_FIXED, fd, 0) == MAP_FAILED) {
     const int error = errno;
     munmap(begin, bytes + slack);
     errno = error;

@@ -19,9 +19,11 @@ constexpr size_t kHugePage = size_t{2} << 20;
 
 constexpr size_t RoundUp(size_t bytes, size_t page) { return (bytes + page - 1) / page * page; }
 
-// Address space for `bytes`, readable and writable: of the file `fd`, shared, or private and
+enum class MapAccess { kRead, kReadWrite };
+
+// Address space for `bytes`: of the file `fd`, shared, or private and
 // anonymous for -1. Pieces of 2 MiB and more begin at a multiple of that. nullptr: see errno.
-uint8_t* MapMemory(int fd, size_t bytes);
+uint8_t* MapMemory(int fd, size_t bytes, MapAccess access = MapAccess::kReadWrite);
 
 // Puts pages under a mapping now, each from the memory it is bound to, else from that of the
 // calling thread's node; huge pages where `kind` says so and the kernel can. A hint: where the

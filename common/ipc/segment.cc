@@ -54,7 +54,7 @@ absl::StatusOr<Segment> Segment::Reserve(const std::string& name, size_t bytes, 
     close(fd);
     return Internal("segment {}: {} bytes cannot be sealed: {}", name, bytes, strerror(error));
   }
-  return Map(fd, bytes);
+  return Map(fd, bytes, MapAccess::kReadWrite);
 }
 
 absl::Status Segment::Populate(size_t begin, size_t bytes, PageKind kind) {
@@ -68,7 +68,7 @@ absl::Status Segment::Populate(size_t begin, size_t bytes, PageKind kind) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Segment> Segment::FromFd(int fd, size_t bytes_min) {
+absl::StatusOr<Segment> Segment::FromFd(int fd, size_t bytes_min, MapAccess access) {
   struct stat st {};
   int seals = fcntl(fd, F_GET_SEALS);
   if (fstat(fd, &st) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
@@ -79,11 +79,11 @@ absl::StatusOr<Segment> Segment::FromFd(int fd, size_t bytes_min) {
     close(fd);
     return InvalidArgument("segment: has {} bytes, at least {} expected", st.st_size, bytes_min);
   }
-  return Map(fd, static_cast<size_t>(st.st_size));
+  return Map(fd, static_cast<size_t>(st.st_size), access);
 }
 
-absl::StatusOr<Segment> Segment::Map(int fd, size_t bytes) {
-  uint8_t* data = MapMemory(fd, bytes);
+absl::StatusOr<Segment> Segment::Map(int fd, size_t bytes, MapAccess access) {
+  uint8_t* data = MapMemory(fd, bytes, access);
   if (data == nullptr) {
     int error = errno;
     close(fd);

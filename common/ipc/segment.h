@@ -13,7 +13,8 @@ namespace kt {
 
 // Shared memory as a memfd: no name in any file system, gone with its last holder. Size-sealed, so
 // that no peer can truncate it under a reader. Movable; unmaps and closes when destroyed. The
-// mapping is shared and writable, and aligned to huge pages where it is as large.
+// mapping is shared, writable unless asked otherwise, and aligned to huge pages where it is as
+// large.
 class Segment {
  public:
   Segment() = default;
@@ -30,8 +31,9 @@ class Segment {
   // where fewer hugetlb pages are free than asked for.
   static absl::StatusOr<Segment> Reserve(const std::string& name, size_t bytes, PageKind kind);
   // Takes over `fd` (closed on error too). FailedPrecondition: not size-sealed; InvalidArgument:
-  // smaller than bytes_min.
-  static absl::StatusOr<Segment> FromFd(int fd, size_t bytes_min);
+  // smaller than bytes_min. With kRead a write to it ends the process.
+  static absl::StatusOr<Segment> FromFd(int fd, size_t bytes_min,
+                                        MapAccess access = MapAccess::kReadWrite);
 
   // Allocates pages [begin, begin + bytes), which are multiples of 2 MiB or the segment's ends.
   // Threads: any, for ranges that do not overlap. ResourceExhausted: no memory for them.
@@ -43,7 +45,7 @@ class Segment {
 
  private:
   Segment(int fd, uint8_t* data, size_t size) : fd_(fd), data_(data), size_(size) {}
-  static absl::StatusOr<Segment> Map(int fd, size_t bytes);
+  static absl::StatusOr<Segment> Map(int fd, size_t bytes, MapAccess access);
 
   int fd_ = -1;
   uint8_t* data_ = nullptr;

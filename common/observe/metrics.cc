@@ -77,6 +77,25 @@ struct Metrics::State {
                "Periods in which the CPU quota has stopped threads since the start.");
   Gauge& expert_wait_share = NewGauge(
       "kt:expert_wait_share", "Share of step time spent waiting on expert workers, 0 to 1.");
+  Counter& resident_bytes =
+      NewCounter("kt:expert_bytes_read_device_total",
+                 "Bytes of experts used where they are resident on the device, once a layer.");
+  Counter& worker_bytes =
+      NewCounter("kt:expert_bytes_read_cpu_total",
+                 "Bytes of CPU workers' experts used, there or after a copy, once a layer.");
+  Counter& copied_bytes = NewCounter("kt:expert_bytes_copied_total",
+                                     "Bytes of experts copied to the device by layerwise steps.");
+  Counter& copy_seconds =
+      NewCounter("kt:expert_copy_seconds_total", "Time that copies of experts took.");
+  Counter& copy_stall_seconds = NewCounter("kt:expert_copy_stall_seconds_total",
+                                           "Time that the device waited for copies of experts.");
+  Counter& staged_copies = NewCounter("kt:expert_staged_copies_total",
+                                      "Copies of experts that went through other host memory.");
+  Counter& layerwise_steps = NewCounter("kt:layerwise_steps_total", "Layerwise steps.");
+  Gauge& layerwise_threshold =
+      NewGauge("kt:layerwise_threshold_rows", "Rows from which on a step is layerwise.");
+  Counter& residents_changed =
+      NewCounter("kt:residents_changed_total", "Experts that have become resident while serving.");
   Gauge& connections = NewGauge("kt:http_connections", "Open HTTP connections.");
   Counter& requests = NewCounter("kt:num_requests_total", "API calls started.");
   Counter& aborted = NewCounter("kt:num_aborted_requests_total",
@@ -147,6 +166,21 @@ void Metrics::AddExpertChoices(uint64_t hits, uint64_t misses) {
 }
 void Metrics::ObserveTimeToFirstToken(double seconds) { state_->first_token.Observe(seconds); }
 void Metrics::ObserveInterTokenLatency(double seconds) { state_->token.Observe(seconds); }
+
+void Metrics::SetExperts(const ExpertFigures& f) {
+  const auto raise = [](Counter& counter, auto total) {
+    counter.Increment(std::max(0.0, static_cast<double>(total) - counter.Value()));
+  };
+  raise(state_->resident_bytes, f.resident_bytes);
+  raise(state_->worker_bytes, f.worker_bytes);
+  raise(state_->copied_bytes, f.copied_bytes);
+  raise(state_->copy_seconds, f.copy_seconds);
+  raise(state_->copy_stall_seconds, f.copy_stall_seconds);
+  raise(state_->staged_copies, f.staged_copies);
+  raise(state_->layerwise_steps, f.layerwise_steps);
+  state_->layerwise_threshold.Set(f.layerwise_threshold);
+  raise(state_->residents_changed, f.residents_changed);
+}
 
 void Metrics::SetScheduler(const SchedulerFigures& f) {
   state_->running.Set(f.running_requests);

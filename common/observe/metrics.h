@@ -29,6 +29,20 @@ struct SchedulerFigures {
   int retracted_requests = 0;  // preempted and waiting to run again
 };
 
+// Where experts were read and copied since the start.
+struct ExpertFigures {
+  uint64_t resident_bytes = 0;  // read on the device, where they are resident
+  uint64_t worker_bytes = 0;    // of the CPU workers' experts: read by them, or on the device after
+                                // a copy
+  uint64_t copied_bytes = 0;    // to the device
+  double copy_seconds = 0;
+  double copy_stall_seconds = 0;  // the device waited for copies
+  uint64_t staged_copies = 0;     // that went through other host memory
+  uint64_t layerwise_steps = 0;
+  int layerwise_threshold = 0;  // rows; above any step: none is layerwise
+  uint64_t residents_changed = 0;
+};
+
 // One worker process. Rows are kept by name; a row of the same name replaces the former.
 struct WorkerFigures {
   std::string name;  // "gpu-0", "expert-1"
@@ -60,6 +74,7 @@ class Metrics {
 
   // Scheduler, workers, supervision.
   void SetScheduler(const SchedulerFigures& figures);
+  void SetExperts(const ExpertFigures& figures);
   void SetWorker(const WorkerFigures& worker);
   void SetDegraded(bool degraded);
   void SetThrottledPeriods(int64_t periods);

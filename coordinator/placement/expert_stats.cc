@@ -64,7 +64,8 @@ ExpertStats::ExpertStats(const ModelConfig& model, Placement placement,
     : model_(model),
       options_(std::move(options)),
       experts_(MostExperts(model)),
-      placement_(std::move(placement)) {}
+      initial_(std::move(placement)),
+      placement_(initial_) {}
 
 ExpertStats::Recording ExpertStats::NewRecording() const {
   Recording recording;
@@ -75,6 +76,7 @@ ExpertStats::Recording ExpertStats::NewRecording() const {
 void ExpertStats::OnStep(const proto::StepResult& result) {
   if (!result.error().empty() || result.expert_counts().empty()) return;
   std::lock_guard lock(mutex_);
+  BeginStep(result);
   std::vector<uint32_t>* pass = nullptr;
   if (recording_now_) {
     ++recording_.passes;
@@ -105,11 +107,24 @@ void ExpertStats::OnStep(const proto::StepResult& result) {
       }
     }
   }
+  EndStep(result);
 }
 
-void ExpertStats::SetPlacement(Placement placement) {
-  std::lock_guard lock(mutex_);
-  placement_ = std::move(placement);
+// Workers that were attached again begin with the placement at start, version 1.
+void ExpertStats::BeginStep(const proto::StepResult& result) {
+  const uint64_t before = result.placement_version() - (result.residents().empty() ? 0 : 1);
+  if (before == initial_.version) placement_ = initial_;
+}
+
+void ExpertStats::EndStep(const proto::StepResult& result) {
+  for (const proto::LayerResidents& r : result.residents()) {
+    const auto l = static_cast<size_t>(r.layer());
+    if (r.layer() < 0 || l >= model_.layers.size()) continue;
+    const auto known = [&](int e) { return e >= 0 && e < ExpertsOf(model_, l); };
+    if (std::all_of(r.experts().begin(), r.experts().end(), known))
+      placement_.device[l].assign(r.experts().begin(), r.experts().end());
+  }
+  if (!result.residents().empty()) placement_.version = result.placement_version();
 }
 
 ExpertUse ExpertStats::use() const {

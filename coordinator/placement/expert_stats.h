@@ -30,11 +30,9 @@ class ExpertStats final : public api::ExpertRecorder {
  public:
   ExpertStats(const ModelConfig& model, Placement placement, proto::RecorderOptions options);
 
-  // What a step reports; failed ones and layers that the model has not are left out. Called on the
-  // scheduler's thread.
+  // What a step reports; failed ones and layers that the model has not are left out. Residents that
+  // it has changed count from the next one on. Called on the scheduler's thread.
   void OnStep(const proto::StepResult& result);
-  // From the next step on.
-  void SetPlacement(Placement placement);
 
   ExpertUse use() const;
 
@@ -43,6 +41,8 @@ class ExpertStats final : public api::ExpertRecorder {
   absl::StatusOr<std::string> DumpRecord() override;
 
  private:
+  void BeginStep(const proto::StepResult& result);
+  void EndStep(const proto::StepResult& result);
   struct Recording {
     uint64_t passes = 0;                         // since start, those that left the buffer too
     std::vector<uint64_t> sums;                  // [layers * experts]; empty in mode per_pass
@@ -59,6 +59,7 @@ class ExpertStats final : public api::ExpertRecorder {
   const size_t experts_;  // of the layer that has most
 
   mutable std::mutex mutex_;
+  const Placement initial_;
   Placement placement_;
   ExpertUse use_;
   bool recording_now_ = false;

@@ -53,8 +53,13 @@ TEST_F(ExpertStatsTest, HitsAreOfTheResidentsAtTheTime) {
   stats.OnStep(Step({{1, 2, 3}, {10, 20, 30}}));
   EXPECT_EQ(stats.use().hits, 41u);
   EXPECT_EQ(stats.use().misses, 25u);
-  stats.SetPlacement({2, {{}, {}, {}}});
-  stats.OnStep(Step({{1, 2, 3}}));
+  proto::StepResult changed = Step({{0, 0, 0}});
+  changed.set_placement_version(2);
+  for (int l = 0; l < 3; ++l) changed.add_residents()->set_layer(l);
+  stats.OnStep(changed);
+  proto::StepResult after = Step({{1, 2, 3}});
+  after.set_placement_version(2);
+  stats.OnStep(after);
   EXPECT_EQ(stats.use().hits, 41u);
   EXPECT_EQ(stats.use().misses, 31u);
 }

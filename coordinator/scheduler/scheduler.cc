@@ -28,6 +28,9 @@ absl::Status CheckConfig(const SchedulerConfig& config) {
   KT_RETURN_IF_ERROR(positive("block_tokens", o.block_tokens()));
   if (config.state_slots != 0 && config.state_slots < 2)
     return InvalidArgument("state_slots: {}, expected 0 or at least 2", config.state_slots);
+  if (o.gpu_prefill_token_threshold() < LayerwiseThreshold::kAuto)
+    return InvalidArgument("gpu_prefill_token_threshold: {}, expected -1 (auto), 0 or rows",
+                           o.gpu_prefill_token_threshold());
   return positive("stream_interval", o.stream_interval());
 }
 
@@ -43,6 +46,12 @@ void AddTimings(const proto::StepTimings& step, proto::StepTimings* sum) {
   sum->set_expert_wait_ms(sum->expert_wait_ms() + step.expert_wait_ms());
   sum->set_head_ms(sum->head_ms() + step.head_ms());
   sum->set_expert_hand_overs(sum->expert_hand_overs() + step.expert_hand_overs());
+  sum->set_copy_bytes(sum->copy_bytes() + step.copy_bytes());
+  sum->set_copy_ms(sum->copy_ms() + step.copy_ms());
+  sum->set_copy_stall_ms(sum->copy_stall_ms() + step.copy_stall_ms());
+  sum->set_staged_copies(sum->staged_copies() + step.staged_copies());
+  sum->set_resident_bytes_read(sum->resident_bytes_read() + step.resident_bytes_read());
+  sum->set_worker_bytes_read(sum->worker_bytes_read() + step.worker_bytes_read());
 }
 
 }  // namespace
@@ -56,6 +65,8 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(SchedulerConfig con
 Scheduler::Scheduler(SchedulerConfig config, const Tokenizer* tokenizer)
     : config_(std::move(config)),
       tokenizer_(tokenizer),
+      threshold_(config_.options.gpu_prefill_token_threshold()),
+      placement_(config_.placement),
       pool_(0, config_.options.block_tokens()),
       states_(0),
       cache_(&pool_, nullptr) {}
@@ -152,6 +163,7 @@ void Scheduler::OnWorkersReady(int kv_blocks, int step_tokens_max, TimePoint now
   states_ = StatePool(config_.state_slots);
   cache_ = PrefixCache(&pool_, has_state() ? &states_ : nullptr);
   step_tokens_max_ = step_tokens_max;
+  placement_.OnAttached();
   ready_ = was_ready_ = true;
   std::vector<Request*> too_large;
   for (const auto& [key, request] : requests_) {
@@ -181,6 +193,7 @@ void Scheduler::OnStepResult(const proto::StepResult& result, TimePoint now) {
       expected.push_back({p.sequence->id, p.samples, p.logprobs, p.targets});
     status = MatchAnswers(expected, result, &answers);
   }
+  if (status.ok()) status = placement_.OnResult(result);
   if (!status.ok()) {
     LoseStep(status);
     RequeueAll();
@@ -192,6 +205,10 @@ void Scheduler::OnStepResult(const proto::StepResult& result, TimePoint now) {
   ++stats_.steps;
   stats_.step_seconds += std::chrono::duration<double>(now - flight.sent).count();
   AddTimings(result.timings(), &stats_.timings);
+  const bool layerwise = flight.layerwise && result.mode() != proto::STEP_MODE_HYBRID;
+  stats_.steps_layerwise += layerwise;
+  threshold_.Learn(layerwise, flight.rows,
+                   result.timings().device_moe_ms() + result.timings().expert_wait_ms());
   for (size_t i = 0; i < flight.planned.size(); ++i) Apply(flight.planned[i], *answers[i]);
 }
 
@@ -355,6 +372,9 @@ SchedulerStats Scheduler::stats() const {
   stats.blocks_cached = pool_.idle_blocks();
   stats.states_cached = cache_.states_kept();
   stats.block_tokens = pool_.block_tokens();
+  stats.residents_changed = placement_.changes();
+  stats.layerwise_threshold = threshold_.threshold();
+  stats.layerwise_evidence = threshold_.Evidence();
   return stats;
 }
 

@@ -45,6 +45,8 @@
 #include "common/sim/clock.h"
 #include "coordinator/generation/generation.h"
 #include "coordinator/scheduler/block_pool.h"
+#include "coordinator/scheduler/layerwise_threshold.h"
+#include "coordinator/scheduler/live_placement.h"
 #include "coordinator/scheduler/prefix_cache.h"
 #include "coordinator/scheduler/sequence.h"
 #include "coordinator/scheduler/state_pool.h"
@@ -58,7 +60,7 @@ struct SchedulerConfig {
   proto::SchedulerOptions options;  // chunked_prefill_size and max_prefill_tokens: -1 is no limit
   Duration queue_timeout = std::chrono::minutes(
       10);  // of a request that waits to be admitted, also after workers were lost
-  uint64_t placement_version = 1;
+  LivePlacement placement;
   std::vector<int32_t> eos_token_ids;  // end tokens of the model
   int state_slots = 0;                 // of the workers, at least 2; 0: a model without state
   int lost_steps_max = 3;
@@ -91,8 +93,12 @@ struct SchedulerStats {
   uint64_t preemptions = 0;
   uint64_t steps = 0;
   uint64_t steps_lost = 0;
-  double step_seconds = 0;     // from plan to result, all steps
-  proto::StepTimings timings;  // sums of what the workers report
+  uint64_t steps_layerwise = 0;
+  uint64_t residents_changed = 0;  // experts that have become resident
+  int layerwise_threshold = 0;     // LayerwiseThreshold::threshold
+  std::string layerwise_evidence;  // what auto goes by
+  double step_seconds = 0;         // from plan to result, all steps
+  proto::StepTimings timings;      // sums of what the workers report
 };
 
 // Share of the prompt tokens found in the prefix cache, 0 to 1.
@@ -119,6 +125,8 @@ class Scheduler {
   void OnStepResult(const proto::StepResult& result, TimePoint now);
   // New workers with empty caches; also while others were ready. Both numbers >= 1.
   void OnWorkersReady(int kv_blocks, int step_tokens_max, TimePoint now);
+  // What layerwise steps of these workers cost; before OnWorkersReady.
+  void OnLayerwiseCosts(const LayerwiseCosts& costs) { threshold_.SetCosts(costs); }
   void OnWorkersLost(std::string_view reason, TimePoint now);
   void OnTimer(TimePoint now);
   void Drain() { draining_ = true; }        // accepts nothing more, finishes what it has
@@ -152,6 +160,8 @@ class Scheduler {
     uint64_t step_id;
     TimePoint sent;
     std::vector<Planned> planned;
+    int rows = 0;
+    bool layerwise = false;
   };
 
   Scheduler(SchedulerConfig config, const Tokenizer* tokenizer);
@@ -204,6 +214,8 @@ class Scheduler {
   bool draining_ = false;
   bool last_was_prefill_ = false;
   int step_tokens_max_ = 0;
+  LayerwiseThreshold threshold_;
+  LivePlacement placement_;
   BlockPool pool_;
   StatePool states_;
   PrefixCache cache_;  // empty where it is off

@@ -65,8 +65,8 @@ absl::Status SchedulerLoop::Submit(GenerationRequest request,
 
 void SchedulerLoop::Cancel(const std::string& request_id) { Post(Cancellation{request_id}); }
 void SchedulerLoop::PostResult(proto::StepResult result) { Post(std::move(result)); }
-void SchedulerLoop::PostWorkersReady(int kv_blocks, int step_tokens_max) {
-  Post(Ready{kv_blocks, step_tokens_max});
+void SchedulerLoop::PostWorkersReady(int kv_blocks, int step_tokens_max, LayerwiseCosts costs) {
+  Post(Ready{kv_blocks, step_tokens_max, costs});
 }
 void SchedulerLoop::PostWorkersLost(std::string reason) { Post(Lost{std::move(reason)}); }
 void SchedulerLoop::Drain() { Post(Draining{}); }
@@ -146,7 +146,10 @@ void SchedulerLoop::Handle(Mail& mail, TimePoint now) {
                    if (on_result_) on_result_(m);
                    scheduler_->OnStepResult(m, now);
                  },
-                 [&](Ready& m) { scheduler_->OnWorkersReady(m.kv_blocks, m.step_tokens_max, now); },
+                 [&](Ready& m) {
+                   scheduler_->OnLayerwiseCosts(m.costs);
+                   scheduler_->OnWorkersReady(m.kv_blocks, m.step_tokens_max, now);
+                 },
                  [&](Lost& m) { scheduler_->OnWorkersLost(m.reason, now); },
                  [&](Draining&) { scheduler_->Drain(); },
                  [&](Flushing&) { scheduler_->FlushCache(); },

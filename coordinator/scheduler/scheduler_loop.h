@@ -46,7 +46,7 @@ class SchedulerLoop final : public Generator {
   void FlushCache() override;
 
   void PostResult(proto::StepResult result);
-  void PostWorkersReady(int kv_blocks, int step_tokens_max);
+  void PostWorkersReady(int kv_blocks, int step_tokens_max, LayerwiseCosts costs = {});
   void PostWorkersLost(std::string reason);
 
   void Drain();  // accepts nothing more
@@ -65,6 +65,7 @@ class SchedulerLoop final : public Generator {
   };
   struct Ready {
     int kv_blocks, step_tokens_max;
+    LayerwiseCosts costs;
   };
   struct Lost {
     std::string reason;

@@ -30,8 +30,10 @@ std::optional<proto::StepPlan> Scheduler::NextStep(TimePoint now) {
   flight.step_id = next_step_id_++;
   flight.sent = now;
   plan.set_step_id(flight.step_id);
-  plan.set_placement_version(config_.placement_version);
-  plan.set_mode(proto::STEP_MODE_HYBRID);
+  for (const Planned& p : flight.planned) flight.rows += p.end - p.begin;
+  flight.layerwise = threshold_.Choose(flight.rows);
+  plan.set_mode(flight.layerwise ? proto::STEP_MODE_LAYERWISE : proto::STEP_MODE_HYBRID);
+  placement_.FillPlan(&plan);
   flight_ = std::move(flight);
   return plan;
 }

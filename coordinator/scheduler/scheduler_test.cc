@@ -105,6 +105,47 @@ class SchedulerTest : public ::testing::Test {
   std::unique_ptr<SimWorker> worker_;
 };
 
+TEST_F(SchedulerTest, StepsOfEnoughRowsAreLayerwise) {
+  config_.options.set_gpu_prefill_token_threshold(6);
+  config_.options.set_enable_mixed_chunk(false);
+  Start();
+  scheduler_->OnLayerwiseCosts({.possible = true});
+  Add(Request("a", 21, 1));
+  std::vector<std::pair<int, proto::StepMode>> steps;
+  while (!scheduler_->idle()) {
+    const proto::StepPlan plan = Plan();
+    steps.emplace_back(plan.sequences(0).token_ids_size(), plan.mode());
+    EXPECT_EQ(plan.placement_version(), 1u);
+    Answer(plan);
+  }
+  const std::vector<std::pair<int, proto::StepMode>> want = {{8, proto::STEP_MODE_LAYERWISE},
+                                                             {8, proto::STEP_MODE_LAYERWISE},
+                                                             {5, proto::STEP_MODE_HYBRID}};
+  EXPECT_EQ(steps, want) << "the tail of the prompt is short";
+  EXPECT_EQ(scheduler_->stats().steps_layerwise, 2u);
+}
+
+TEST_F(SchedulerTest, DecodeRowsOfAMixedStepCount) {
+  config_.options.set_gpu_prefill_token_threshold(6);
+  Start();
+  scheduler_->OnLayerwiseCosts({.possible = true});
+  Add(Request("a", 2, 9));
+  Answer(Plan());
+  Add(Request("b", 5, 9));
+  const proto::StepPlan plan = Plan();
+  ASSERT_EQ(plan.sequences_size(), 2) << "one token of a, five of b";
+  EXPECT_EQ(plan.mode(), proto::STEP_MODE_LAYERWISE);
+  Answer(plan);
+  EXPECT_EQ(Plan().mode(), proto::STEP_MODE_HYBRID) << "two decode rows";
+}
+
+TEST_F(SchedulerTest, NoStepIsLayerwiseWhereWorkersCannot) {
+  config_.options.set_gpu_prefill_token_threshold(1);
+  Start();
+  Add(Request("a", 8, 1));
+  EXPECT_EQ(Plan().mode(), proto::STEP_MODE_HYBRID);
+}
+
 TEST_F(SchedulerTest, RunsARequestToItsEnd) {
   Start();
   const GenerationRequest request = Request("a", 10, 5);

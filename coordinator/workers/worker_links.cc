@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "absl/time/time.h"
@@ -178,6 +179,8 @@ void WorkerLinks::Carry(RegistryAction& action) {
     }
     step_sent_ = 0;
     loop_->PostWorkersLost(lost->reason);
+    stream.reset();
+    DetachExperts();
   } else if (auto* kill = std::get_if<KillAction>(&action)) {
     spdlog::error("{} has been silent for too long and is ended", WorkerName(kill->key));
     callbacks_.kill(WorkerName(kill->key));
@@ -197,8 +200,24 @@ void WorkerLinks::Carry(RegistryAction& action) {
     if (!status.ok()) spdlog::warn("{}", Message(status));
     if (!serving) return;
     const proto::WorkerFacts& facts = attach.workers[0].facts;
-    loop_->PostWorkersReady(facts.kv_blocks(), facts.step_tokens_max());
+    loop_->PostWorkersReady(facts.kv_blocks(), facts.step_tokens_max(), costs_);
     callbacks_.on_serving();
+  }
+}
+
+// So that the memory of lost experts is free for those that are loaded next. An error costs memory
+// for a while.
+void WorkerLinks::DetachExperts() {
+  proto::DetachExpertsRequest request;
+  request.set_generation(attached_);
+  for (const WorkerEndpoint& w : Ready()) {
+    if (w.key.kind != proto::WORKER_KIND_GPU) continue;
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kAttachTimeout);
+    proto::DetachExpertsReply ignored;
+    auto stub = proto::GpuWorker::NewStub(InternalChannel(w.address));
+    const absl::Status status = FromGrpc(stub->DetachExperts(&context, request, &ignored));
+    if (!status.ok()) spdlog::warn("detach {}: {}", WorkerName(w.key), Message(status));
   }
 }
 
@@ -284,6 +303,14 @@ absl::Status WorkerLinks::Attach(const AttachAction& action) {
     KT_RETURN_IF_ERROR(Annotate(FromGrpc(stub->AttachExperts(&context, request, &reply)),
                                 "attach " + WorkerName(gpu.key)));
   }
+  attached_ = action.generation;
+  const proto::LayerwiseFacts& facts = reply.layerwise();
+  costs_ = {.possible = reply.has_layerwise(),
+            .copy_bytes = facts.copy_bytes(),
+            .copy_gbytes_per_s = facts.copy_gbytes_per_s(),
+            .device_ms_per_row = facts.device_ms_per_row()};
+  for (const WorkerEndpoint& w : action.workers)
+    costs_.cpu_ms_per_row = std::max(costs_.cpu_ms_per_row, w.facts.expert_ms_per_row());
   // The ring of the generation before lives on only as long as it is mapped.
   if (!ring_.empty() && ring_ != reply.ring().segment()) callbacks_.drop_segment(ring_);
   ring_ = reply.ring().segment();

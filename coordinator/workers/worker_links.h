@@ -64,6 +64,7 @@ class WorkerLinks final : public proto::Coordinator::Service, public StepTranspo
   void CheckWatchdog();
   void Carry(RegistryAction& action);
   absl::Status Attach(const AttachAction& action);
+  void DetachExperts();
 
   const proto::RuntimeConfig config_;
   const Callbacks callbacks_;
@@ -76,7 +77,10 @@ class WorkerLinks final : public proto::Coordinator::Service, public StepTranspo
   std::shared_ptr<StepStream> stream_ ABSL_GUARDED_BY(mutex_);
   // When the step in flight was sent; 0: none is. Nanoseconds of the steady clock.
   std::atomic<int64_t> step_sent_{0};
-  std::string ring_;  // segment of the current generation; thread_ only
+  // thread_ only
+  std::string ring_;       // segment of the current generation
+  uint64_t attached_ = 0;  // generation
+  LayerwiseCosts costs_;   // of it
   std::thread thread_;
 };
 

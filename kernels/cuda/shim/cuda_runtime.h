@@ -31,7 +31,8 @@ enum cudaMemcpyKind {
   cudaMemcpyDeviceToHost = 2,
   cudaMemcpyDeviceToDevice = 3
 };
-constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0;
+constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaHostAllocDefault = 0,
+                   cudaHostRegisterReadOnly = 8;
 
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
@@ -53,6 +54,11 @@ cudaError_t cudaFreeHost(void* data);
 cudaError_t cudaMemset(void* data, int value, size_t bytes);  // waits for the device first
 cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
+cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* source,
+                              size_t source_pitch, size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream);
+cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void* data);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
@@ -60,6 +66,7 @@ cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
 
 namespace kt::shim {

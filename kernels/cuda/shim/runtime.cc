@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -26,6 +27,7 @@ struct CUstream_st {
 struct CUevent_st {
   std::shared_ptr<kt::shim::Queue> queue;  // null: never recorded
   uint64_t count = 0;
+  std::shared_ptr<std::chrono::steady_clock::time_point> when;  // it happened
 };
 
 namespace kt::shim {
@@ -209,6 +211,22 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cuda
   runtime.Issue(stream, [=] { std::memmove(target, source, bytes); });
   return runtime.State();
 }
+cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* source,
+                              size_t source_pitch, size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream) {
+  if (width > target_pitch || width > source_pitch) return cudaErrorInvalidValue;
+  for (size_t row = 0; row < height; ++row) {
+    const cudaError_t error =
+        cudaMemcpyAsync(static_cast<char*>(target) + row * target_pitch,
+                        static_cast<const char*>(source) + row * source_pitch, width, kind, stream);
+    if (error != cudaSuccess) return error;
+  }
+  return Runtime::Get().State();
+}
+cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned) {
+  return data != nullptr && bytes > 0 ? Runtime::Get().State() : cudaErrorInvalidValue;
+}
+cudaError_t cudaHostUnregister(void*) { return Runtime::Get().State(); }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new CUstream_st;
   Runtime::Get().NewStream(*stream);
@@ -236,8 +254,18 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return Runtime::Get().State();
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  *event = {stream->queue, stream->queue->issued};
+  auto when = std::make_shared<std::chrono::steady_clock::time_point>();
+  Runtime::Get().Issue(stream, [when] { *when = std::chrono::steady_clock::now(); });
+  *event = {stream->queue, stream->queue->issued, when};
   return Runtime::Get().State();
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
+  for (const CUevent_st* event : {from, to}) {
+    if (event->queue == nullptr || event->queue->ran < event->count)
+      return cudaErrorInvalidResourceHandle;
+  }
+  *ms = std::chrono::duration<float, std::milli>(*to->when - *from->when).count();
+  return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   Runtime& runtime = Runtime::Get();
