@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversations of several turns, eight of them interleaved, get bit for bit what each turn gets alone: tokens and log-probabilities, greedy and
-seeded, on one model of each kind of attention (KT_TEST_EVERYTHING=1: each of them in both types), for any chunk size, with forked choices, after preemption and after the death of a worker."""
+seeded, on one model of each kind of attention (KT_TEST_EVERYTHING=1: each of them in both types), for any chunk size, with forked choices, with the prefix cache and
+without it, after preemption and after the death of a worker."""
 import os
 import random
 import signal
@@ -95,10 +96,10 @@ def assert_prompt_gives_the_same(server, vocabulary, conversation, prompt, choic
 
 @pytest.fixture(scope="module", params=RUNS, ids="-".join)
 def alone(request):
-    """(name, dtype, vocabulary, conversations, what each gets when one is played after the other)."""
+    """(name, dtype, vocabulary, conversations, what each gets when one is played after the other and every prompt is computed as a whole)."""
     name, dtype = request.param
     todo = conversations()
-    with Server(model(name), "--activation-dtype", dtype) as server:
+    with Server(model(name), "--activation-dtype", dtype, "--disable-radix-cache") as server:
         vocabulary = Vocabulary(server)
         played = [play(server, vocabulary, conversation) for conversation in todo]
     return name, dtype, vocabulary, todo, played

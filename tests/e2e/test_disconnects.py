@@ -67,7 +67,10 @@ def test_disconnects(server):
     open_before = descriptors()
     draw = random.Random(2)
     decode = {"prompt": "x", "max_tokens": 4000, "temperature": 0, "ignore_eos": True}
-    prefill = {"prompt": [draw.randrange(5, 480) for _ in range(4000)], "max_tokens": 8}
+
+    def prefill():  # nothing of it is in the prefix cache
+        return {"prompt": [draw.randrange(5, 480) for _ in range(4000)], "max_tokens": 8}
+
     healthy.start()
     try:
         # Queued: all places but the healthy one's are taken by clients that decode.
@@ -84,7 +87,7 @@ def test_disconnects(server):
         # In prefill: 250 steps for each prompt.
         for round_ in range(22):
             before = server.state()["tokens_prefilled"]
-            clients = [Client(server, 3 * round_ + i, prefill) for i in range(3)]
+            clients = [Client(server, 3 * round_ + i, prefill()) for i in range(3)]
             eventually(lambda: server.state()["tokens_prefilled"] > before + 160, server.state)
             for client in clients:
                 client.leave()
