@@ -254,7 +254,7 @@ TEST(TutorialsTest, Bf16LineWithoutRefusedFlagsStarts) {
                   "--enable-mixed-chunk --tensor-parallel-size 1 --enable-p2p-check "
                   "--disable-shared-experts-fusion --watchdog-timeout 3000"));
   ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_EQ(options->notes.size(), 5u);
+  EXPECT_EQ(options->notes.size(), 4u);
   EXPECT_TRUE(options->dynamic_expert_update);
   EXPECT_EQ(options->watchdog_timeout_s, 3000);
   EXPECT_EQ(options->mem_fraction_static, 0.8);

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "gpu_worker/device_host.h"
 #include "gpu_worker/ops_host.h"
 #include "gpu_worker/testing/expert_workers.h"
@@ -22,12 +24,8 @@ class ScarceDevice final : public Device {
  public:
   bool scarce = false;
 
+  ScarceDevice() : Device(size_t{1} << 40) {}
   std::string name() const override { return "scarce"; }
-  size_t capacity_bytes() const override { return host_->capacity_bytes(); }
-  size_t used_bytes() const override { return host_->used_bytes(); }
-  absl::StatusOr<DeviceBuffer> Allocate(size_t bytes, const std::string& what) override {
-    return host_->Allocate(bytes, what);
-  }
   absl::StatusOr<DeviceBuffer> AllocateHost(size_t bytes, const std::string& what) override {
     return host_->AllocateHost(bytes, what);
   }
@@ -57,10 +55,19 @@ class ScarceDevice final : public Device {
   void UnregisterHost(const void*) override { ADD_FAILURE() << "was never registered"; }
 
  protected:
-  void Free(void*, size_t) override {}  // buffers are the host device's own
+  absl::StatusOr<void*> Map(size_t bytes, const std::string& what) override {
+    absl::StatusOr<DeviceBuffer> buffer = host_->Allocate(bytes, what);
+    if (!buffer.ok()) return buffer.status();
+    void* data = buffer->data();
+    buffers_[data] = *std::move(buffer);
+    return data;
+  }
+  void Unmap(void* data, size_t) override { buffers_.erase(data); }
+  void UnmapHost(void*, size_t) override {}  // the host device's own
 
  private:
   std::unique_ptr<Device> host_ = MakeHostDevice(0, 0);
+  std::map<void*, DeviceBuffer> buffers_;
 };
 
 // A whole rank without CPU workers behind a channel: where `residents` are all experts a hybrid

@@ -141,7 +141,7 @@ TEST_F(CudaShimTest, NothingRunsBeforeItIsWaitedForAndEventsOrderStreams) {
   EXPECT_EQ(seen, 1) << "without an event the other stream's copy has not run";
 
   cudaEvent_t event;
-  ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
+  ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDefault), cudaSuccess);
   ASSERT_EQ(cudaEventRecord(event, stream_), cudaSuccess);
   ASSERT_EQ(cudaStreamWaitEvent(other, event), cudaSuccess);
   ASSERT_EQ(cudaMemcpyAsync(&seen, buffer.data(), 4, cudaMemcpyDeviceToHost, other), cudaSuccess);
