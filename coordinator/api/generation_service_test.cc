@@ -197,19 +197,21 @@ TEST_F(GenerationServiceTest, CancelBeforePreparationNeverSubmits) {
 
 TEST_F(GenerationServiceTest, AFullPreparationQueueIsOverload) {
   Start({}, {.threads = 1, .queue_max = 1});
-  std::promise<void> release, started;
+  // The job outlives the test's scope.
+  auto release = std::make_shared<std::promise<void>>(),
+       started = std::make_shared<std::promise<void>>();
   ASSERT_TRUE(service_
-                  ->Run([&] {
-                    started.set_value();
-                    release.get_future().wait();
+                  ->Run([=] {
+                    started->set_value();
+                    release->get_future().wait();
                   })
                   .ok());
-  started.get_future().wait();
+  started->get_future().wait();
   ASSERT_TRUE(service_->Run([] {}).ok());
   absl::Status status = service_->Run([] {});
   EXPECT_TRUE(absl::IsUnavailable(status));
   EXPECT_EQ(ErrorCode(status), "overloaded");
-  release.set_value();
+  release->set_value();
 }
 
 TEST_F(GenerationServiceTest, AbortFinishesTheOpenChoices) {
