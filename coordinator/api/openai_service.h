@@ -34,7 +34,7 @@ class OpenAiService {
   void ServerInfo(Reply reply);
   void Metrics(Reply reply);
   void AbortRequest(std::string body, Reply reply);  // {"rid": id} or {"abort_all": true}
-  void FlushCache(Reply reply);  // requests that run keep what they hold
+  void FlushCache(Reply reply);                      // requests that run keep what they hold
 
  private:
   // Parses `body` and runs `work` on a worker thread, and sends what it returns.
