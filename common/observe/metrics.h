@@ -21,11 +21,11 @@ struct SchedulerFigures {
   int max_total_tokens = 0;  // cache slots
   int kv_blocks_used = 0;
   int kv_blocks_total = 0;
-  int kv_blocks_cached = 0;      // kept by the prefix cache alone
-  int cached_states = 0;         // state slots that it keeps
+  int kv_blocks_cached = 0;  // kept by the prefix cache alone
+  int cached_states = 0;     // state slots that it keeps
   double generation_tokens_per_second = 0;
-  double cache_hit_rate = 0;     // 0..1, since the start
-  uint64_t cached_tokens = 0;    // prompt tokens found in the prefix cache, since the start
+  double cache_hit_rate = 0;   // 0..1, since the start
+  uint64_t cached_tokens = 0;  // prompt tokens found in the prefix cache, since the start
   int retracted_requests = 0;  // preempted and waiting to run again
 };
 

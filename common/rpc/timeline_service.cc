@@ -46,12 +46,14 @@ proto::TimelineReply ToProto(const std::string& process, const timeline::Recordi
 
 absl::StatusOr<proto::TimelineReply> RecordTimeline(const std::string& process,
                                                     const proto::TimelineRequest& request,
-                                                    const std::function<bool()>& cancelled) {
+                                                    const std::function<bool()>& cancelled,
+                                                    const std::function<void()>& started) {
   if (!(request.seconds() > 0 && request.seconds() <= kSecondsMax)) {
     return InvalidArgument("timeline: seconds is {}, more than 0 and at most {} are recorded",
                            request.seconds(), kSecondsMax);
   }
   if (!timeline::Start()) return FailedPrecondition("timeline: {} is being recorded", process);
+  started();
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::duration<double>(request.seconds());
   while (std::chrono::steady_clock::now() < end && !cancelled()) std::this_thread::sleep_for(kPoll);

@@ -11,10 +11,11 @@
 namespace kt {
 
 // Records this process's spans for as long as the request says, or until `cancelled`.
-// InvalidArgument: a length out of range; FailedPrecondition: somebody else records.
-absl::StatusOr<proto::TimelineReply> RecordTimeline(const std::string& process,
-                                                    const proto::TimelineRequest& request,
-                                                    const std::function<bool()>& cancelled);
+// `started` is called once it is sure that it can. InvalidArgument: a length out of range;
+// FailedPrecondition: somebody else records.
+absl::StatusOr<proto::TimelineReply> RecordTimeline(
+    const std::string& process, const proto::TimelineRequest& request,
+    const std::function<bool()>& cancelled, const std::function<void()>& started = [] {});
 
 class TimelineService final : public proto::Timeline::Service {
  public:

@@ -83,7 +83,7 @@ class GenerateReactor : public grpc::ServerWriteReactor<api::GenerateEvent>,
   std::vector<bool> started_;  // by choice
   int num_finished_ = 0;
   int completion_tokens_ = 0;
-  std::vector<int> cached_tokens_;  // by prompt
+  std::vector<int> cached_tokens_;         // by prompt
   std::deque<api::GenerateEvent> unsent_;  // the first is being written while writing_
   int64_t unsent_bytes_ = 0;
   bool writing_ = false;

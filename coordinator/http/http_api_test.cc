@@ -222,8 +222,8 @@ TEST_F(HttpApiTest, UsageSaysHowMuchOfThePromptsWasCached) {
     return answer["usage"]["prompt_tokens_details"]["cached_tokens"];
   };
   EXPECT_EQ(cached(Parse(Post("/v1/completions", ask + "}"))), 4);
-  auto events = Events(Post("/v1/completions",
-                            ask + R"(,"stream":true,"stream_options":{"include_usage":true}})"));
+  auto events = Events(
+      Post("/v1/completions", ask + R"(,"stream":true,"stream_options":{"include_usage":true}})"));
   ASSERT_GE(events.size(), 2u);
   EXPECT_EQ(cached(*ParseJson(events[events.size() - 2])), 4);
 }

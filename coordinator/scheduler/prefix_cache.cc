@@ -65,9 +65,9 @@ CachedPrefix PrefixCache::Find(int32_t before, int begin, int limit,
     }
     if (common < block_tokens) break;
   }
-  known.idle = static_cast<int>(
-      std::count_if(known.blocks.begin(), known.blocks.end(),
-                    [this](int32_t block) { return blocks_->refs(block) == 0; }));
+  known.idle =
+      static_cast<int>(std::count_if(known.blocks.begin(), known.blocks.end(),
+                                     [this](int32_t block) { return blocks_->refs(block) == 0; }));
   return known;
 }
 
@@ -157,9 +157,10 @@ absl::Status PrefixCache::Audit() const {
     const int32_t before = node.before;
     if (before != kRoot && (nodes_[before] == nullptr ||
                             nodes_[before]->tokens.size() != size_t(blocks_->block_tokens()))) {
-      return Internal("prefix cache: block {} follows block {}, which is not a full one that is "
-                      "kept",
-                      block, before);
+      return Internal(
+          "prefix cache: block {} follows block {}, which is not a full one that is "
+          "kept",
+          block, before);
     }
     if (before != kRoot && blocks_->refs(block) > blocks_->refs(before))
       return Internal("prefix cache: block {} has more holders than block {} before it", block,
@@ -170,8 +171,8 @@ absl::Status PrefixCache::Audit() const {
       return Internal("prefix cache: block {} is not found by its tokens", block);
     const auto next = std::next(at);
     if (node.tokens.empty() ||
-        (next != siblings.end() && CommonLength(node.tokens, next->first) ==
-                                       static_cast<int>(node.tokens.size()))) {
+        (next != siblings.end() &&
+         CommonLength(node.tokens, next->first) == static_cast<int>(node.tokens.size()))) {
       return Internal("prefix cache: the tokens of block {} are the beginning of a sibling's",
                       block);
     }

@@ -54,7 +54,7 @@ class PrefixCache {
   // Keeps the slot with a kept block. False: the block has a slot already, which counts as used.
   bool AddState(int32_t block, int32_t slot);
   int32_t ShareState(int32_t block);  // another reference to its slot, which it has
-  void DropState(int32_t block);  // no effect where there is none; `block` is kept
+  void DropState(int32_t block);      // no effect where there is none; `block` is kept
 
   // Drops idle blocks until so many are free; there are enough.
   void FreeBlocks(int free);

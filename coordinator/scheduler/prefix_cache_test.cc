@@ -219,8 +219,8 @@ TEST(PrefixCacheRandomTest, FindsWhatWasComputedAndNothingElse) {
       while (static_cast<int>(tokens.size()) < end)
         tokens.push_back(static_cast<int32_t>(rng.Between(1, 3)));
 
-      const CachedPrefix found = cache.Find(PrefixCache::kRoot, 0, end,
-                                            [&](int position) { return tokens[position]; });
+      const CachedPrefix found =
+          cache.Find(PrefixCache::kRoot, 0, end, [&](int position) { return tokens[position]; });
       ASSERT_EQ(found.blocks.size(), size_t(blocks.BlocksFor(found.tokens)));
       for (int p = 0; p < found.tokens; ++p)
         ASSERT_EQ(content[found.blocks[p / block_tokens]].at(p % block_tokens), tokens[p]);

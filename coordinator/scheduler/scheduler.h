@@ -103,7 +103,8 @@ struct SchedulerStats {
 
 // Share of the prompt tokens found in the prefix cache, 0 to 1.
 inline double CacheHitRate(const SchedulerStats& stats) {
-  return stats.prompt_tokens == 0 ? 0 : static_cast<double>(stats.tokens_cached) / stats.prompt_tokens;
+  return stats.prompt_tokens == 0 ? 0
+                                  : static_cast<double>(stats.tokens_cached) / stats.prompt_tokens;
 }
 
 // One thread.
@@ -218,7 +219,7 @@ class Scheduler {
   LivePlacement placement_;
   BlockPool pool_;
   StatePool states_;
-  PrefixCache cache_;  // empty where it is off
+  PrefixCache cache_;                                      // empty where it is off
   int prompt_states_ = 0;                                  // requests that keep one
   std::map<uint64_t, std::unique_ptr<Request>> requests_;  // by first sequence id
   std::unordered_map<std::string, Request*> by_id_;        // live ones

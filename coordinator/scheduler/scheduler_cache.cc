@@ -34,8 +34,7 @@ CachedPrefix Scheduler::FindCached(const Sequence& s, int limit) const {
 void Scheduler::Adopt(Sequence& s, const CachedPrefix& prefix) {
   if (prefix.tokens <= s.computed) return;
   if (s.choice == 0) {  // the others have the same prompt
-    const int found =
-        std::min(prefix.tokens, s.prompt_size()) - std::max(s.frontier, s.computed);
+    const int found = std::min(prefix.tokens, s.prompt_size()) - std::max(s.frontier, s.computed);
     s.request->cached_tokens += std::max(found, 0);
     stats_.tokens_cached += std::max(found, 0);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random requests and faults, replayable from a seed. For every client: the tokens are those of its
 // request alone, no gap, no repeat, exactly one end of every choice, with and without prefix cache;
-// the pools are empty at the end; once faults stop everything ends. KT_SIM_SEEDS (default 300) and KT_SIM_FIRST_SEED choose
-// the seeds.
+// the pools are empty at the end; once faults stop everything ends. KT_SIM_SEEDS (default 300) and
+// KT_SIM_FIRST_SEED choose the seeds.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -356,11 +356,12 @@ TEST(SchedulerSimTest, EveryClientGetsTheTokensOfItsRequestAlone) {
   }
   std::printf(
       "%lu seeds: %lu requests (%lu complete, %lu failed, %lu cancelled), %lu refused, %lu steps, "
-      "%lu lost, %lu preemptions, %lu tokens computed again, %lu forks of states, %lu of %lu prompt "
+      "%lu lost, %lu preemptions, %lu tokens computed again, %lu forks of states, %lu of %lu "
+      "prompt "
       "tokens found in the cache, %lu flushes\n",
       seeds, totals.requests, totals.complete, totals.failed, totals.cancelled, totals.refused,
-      totals.steps, totals.lost, totals.preemptions, totals.recomputed, totals.forks,
-      totals.cached, totals.prompt_tokens, totals.flushes);
+      totals.steps, totals.lost, totals.preemptions, totals.recomputed, totals.forks, totals.cached,
+      totals.prompt_tokens, totals.flushes);
   if (seeds < 100) return;
   // The simulation did meet what it is about.
   EXPECT_GT(totals.complete, totals.requests / 2);

@@ -30,8 +30,8 @@ struct Sequence {
   int32_t state = 0;
   int32_t state_target = 0;
   int computed = 0;
-  int cached = 0;         // first blocks of the table that the prefix cache keeps: all full ones
-  int state_kept = 0;     // position of the state in the prefix cache that a later one replaces
+  int cached = 0;          // first blocks of the table that the prefix cache keeps: all full ones
+  int state_kept = 0;      // position of the state in the prefix cache that a later one replaces
   int state_landmark = 0;  // position of the last one that stays
   int frontier = 0;        // the most that was ever computed
   int captured = 0;        // positions whose capture has been delivered or is another choice's

@@ -252,20 +252,24 @@ absl::StatusOr<proto::TimelineReplies> WorkerLinks::RecordTimelines(
   std::vector<absl::StatusOr<proto::TimelineReply>> answers(workers.size());
   std::vector<std::unique_ptr<grpc::ClientContext>> calls;
   std::vector<std::thread> threads;
-  for (size_t i = 0; i < workers.size(); ++i) {
-    grpc::ClientContext& call = *calls.emplace_back(std::make_unique<grpc::ClientContext>());
-    threads.emplace_back([&, i] {
-      proto::TimelineReply reply;
-      const grpc::Status status = proto::Timeline::NewStub(InternalChannel(workers[i].address))
-                                      ->Record(&call, request, &reply);
-      if (status.ok()) {
-        answers[i] = std::move(reply);
-      } else {
-        answers[i] = Annotate(FromGrpc(status), WorkerName(workers[i].key));
-      }
-    });
-  }
-  absl::StatusOr<proto::TimelineReply> own = RecordTimeline("kt-coordinator", request, cancelled);
+  // Whoever records here has the workers too.
+  auto start_workers = [&] {
+    for (size_t i = 0; i < workers.size(); ++i) {
+      grpc::ClientContext& call = *calls.emplace_back(std::make_unique<grpc::ClientContext>());
+      threads.emplace_back([&, i] {
+        proto::TimelineReply reply;
+        const grpc::Status status = proto::Timeline::NewStub(InternalChannel(workers[i].address))
+                                        ->Record(&call, request, &reply);
+        if (status.ok()) {
+          answers[i] = std::move(reply);
+        } else {
+          answers[i] = Annotate(FromGrpc(status), WorkerName(workers[i].key));
+        }
+      });
+    }
+  };
+  absl::StatusOr<proto::TimelineReply> own =
+      RecordTimeline("kt-coordinator", request, cancelled, start_workers);
   if (cancelled()) {
     for (auto& call : calls) call->TryCancel();
   }

@@ -26,7 +26,7 @@ class TestClient final : public GenerationSink {
   int events = 0;
   int finished = 0;       // choices
   int cached_tokens = 0;  // as of the last event
-  std::string breach;  // first broken rule
+  std::string breach;     // first broken rule
 };
 
 }  // namespace kt::testing
