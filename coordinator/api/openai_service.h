@@ -37,14 +37,10 @@ class OpenAiService {
   void ServerInfo(Reply reply);
   void Metrics(Reply reply);
   void AbortRequest(std::string body, Reply reply);  // {"rid": id} or {"abort_all": true}
-<<<<<<< HEAD
   void FlushCache(Reply reply);  // requests that run keep what they hold
   void StartExpertRecord(Reply reply);
   void StopExpertRecord(Reply reply);
   void DumpExpertRecord(Reply reply);  // the text names the file
-=======
-  void FlushCache(Reply reply);                      // requests that run keep what they hold
->>>>>>> w-prefix
 
  private:
   // Parses `body` and runs `work` on a worker thread, and sends what it returns.
