@@ -143,8 +143,7 @@ std::vector<Flag> MakeTable() {
        "0: no step"},
       {kExperts, "--kt-enable-dynamic-expert-update", "", &R::dynamic_expert_update, "off", kWorks,
        "Layerwise steps change which experts are resident, to those used most; the CPU workers "
-       "hold "
-       "all experts"},
+       "hold all experts"},
       {kExperts,
        "--kt-max-deferred-experts-per-token",
        "N",

@@ -65,8 +65,7 @@ class GpuWorker final : public Worker {
     if (total + buffer_bytes > device_->capacity_bytes()) {
       return ResourceExhausted(
           "device {}: dense weights take {} bytes, resident experts {} and the buffers of "
-          "layerwise "
-          "prefill {}, it has {}; raise --device-memory-bytes where that is the cap{}{}",
+          "layerwise prefill {}, it has {}; raise --device-memory-bytes where that is the cap{}{}",
           device_->name(), dense_bytes, resident_bytes, buffer_bytes, device_->capacity_bytes(),
           resident_bytes > 0 ? ", lower --kt-num-gpu-experts" : "",
           buffer_bytes > 0 ? ", or do without --kt-gpu-prefill-token-threshold" : "");
