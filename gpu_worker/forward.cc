@@ -5,6 +5,7 @@
 #include <array>
 
 #include "common/base/status.h"
+#include "common/weights/tensor_shard.h"
 
 namespace kt {
 namespace {
@@ -82,11 +83,38 @@ absl::StatusOr<std::unique_ptr<Forward>> Forward::Create(const Parts& parts) {
   return forward;
 }
 
-absl::Status Forward::Run(const StepInput& input, ExpertChannel* channel, const ForwardTaps& taps) {
+absl::Status Forward::Embed(const StepInput& input, Collective* group) {
+  const int tokens = input.tokens(), hidden = p_.config->hidden;
+  if (group == nullptr) {
+    p_.ops->Embed(p_.dense->embedding, input.token_ids(), tokens, residual_);
+    return absl::OkStatus();
+  }
+  const int first = TilesOfRank(p_.config->vocab, group->rank(), group->size()).begin;
+  p_.ops->EmbedPart(p_.dense->embedding, first, input.token_ids(), tokens, hidden, part_);
+  KT_RETURN_IF_ERROR(group->AllReduce(part_, int64_t{tokens} * hidden));
+  p_.ops->Round(part_, tokens, hidden, residual_);
+  return absl::OkStatus();
+}
+
+absl::Status Forward::Close(std::span<const float* const> parts, int tokens, Collective* group) {
+  const int hidden = p_.config->hidden;
+  if (group == nullptr) {
+    p_.ops->AddParts(residual_, parts, tokens, hidden);
+    return absl::OkStatus();
+  }
+  float* sum = !parts.empty() && parts[0] == routed_ ? routed_ : part_;
+  p_.ops->SumParts(parts, tokens, hidden, sum);
+  KT_RETURN_IF_ERROR(group->AllReduce(sum, int64_t{tokens} * hidden));
+  p_.ops->AddParts(residual_, std::array<const float*, 1>{sum}, tokens, hidden);
+  return absl::OkStatus();
+}
+
+absl::Status Forward::Run(const StepInput& input, ExpertChannel* channel, Collective* group,
+                          const ForwardTaps& taps) {
   const ModelConfig& c = *p_.config;
   times_ = {};
   int tokens = input.tokens();
-  p_.ops->Embed(p_.dense->embedding, input.token_ids(), tokens, residual_);
+  KT_RETURN_IF_ERROR(Embed(input, group));
   attention_.BeginStep(input);
   if (taps.hidden) taps.hidden(0, residual_);
   for (size_t l = 0; l < c.layers.size(); ++l) {
@@ -94,16 +122,19 @@ absl::Status Forward::Run(const StepInput& input, ExpertChannel* channel, const 
     const LayerWeights& w = p_.dense->layers[l];
     p_.ops->RmsNorm(residual_, c.hidden, w.input_norm, c.rms_norm_eps, tokens, c.hidden, normed_,
                     c.hidden);
-    attention_.Run(l, normed_, input, taps.selection, part_);
-    p_.ops->AddParts(residual_, std::array<const float*, 1>{part_}, tokens, c.hidden);
+    KT_RETURN_IF_ERROR(attention_.Run(l, normed_, input, group, taps.selection, part_));
+    KT_RETURN_IF_ERROR(Close(std::array<const float*, 1>{part_}, tokens, group));
     p_.ops->RmsNorm(residual_, c.hidden, w.post_attention_norm, c.rms_norm_eps, tokens, c.hidden,
                     normed_, c.hidden);
     if (c.layers[l].moe) {
       times_.attention_ms += Since(start);
-      KT_RETURN_IF_ERROR(Moe(l, tokens, channel, taps));
+      KT_RETURN_IF_ERROR(Moe(l, tokens, channel, group, taps));
     } else {
-      RunFfn(*p_.ops, w.ffn, normed_, tokens, ffn_, part_);
-      p_.ops->AddParts(residual_, std::array<const float*, 1>{part_}, tokens, c.hidden);
+      // A rank may have no rows of a narrow layer.
+      const std::array<const float*, 1> part{part_};
+      const bool has_rows = w.ffn.gate.n > 0;
+      if (has_rows) RunFfn(*p_.ops, w.ffn, normed_, tokens, ffn_, part_);
+      KT_RETURN_IF_ERROR(Close(std::span(part).first(has_rows ? 1 : 0), tokens, group));
       times_.attention_ms += Since(start);
     }
     if (taps.hidden) taps.hidden(static_cast<int>(l) + 1, residual_);
@@ -111,7 +142,8 @@ absl::Status Forward::Run(const StepInput& input, ExpertChannel* channel, const 
   return absl::OkStatus();
 }
 
-absl::Status Forward::Moe(size_t l, int tokens, ExpertChannel* channel, const ForwardTaps& taps) {
+absl::Status Forward::Moe(size_t l, int tokens, ExpertChannel* channel, Collective* group,
+                          const ForwardTaps& taps) {
   const ModelConfig& c = *p_.config;
   const MoeConfig& moe = c.moes[static_cast<size_t>(*c.layers[l].moe)];
   const LayerWeights& w = p_.dense->layers[l];
@@ -122,14 +154,17 @@ absl::Status Forward::Moe(size_t l, int tokens, ExpertChannel* channel, const Fo
   if (taps.routing) taps.routing(static_cast<int>(l), ids_, weights_, logits_);
 
   ExpertTicket ticket = 0;
-  KT_ASSIGN_OR_RETURN(bool submitted, SubmitExperts(l, moe, tokens, channel, &ticket));
+  bool submitted = false;
+  if (group == nullptr || group->rank() == 0) {
+    KT_ASSIGN_OR_RETURN(submitted, SubmitExperts(l, moe, tokens, channel, &ticket));
+  }
 
   // While the expert workers are at it: resident and shared experts. The order of the parts is
   // fixed: device, shared, workers.
   constexpr int kPartsMax = kRingWorkersMax + 2;
   std::array<const float*, kPartsMax> parts;
   size_t count = 0;
-  if (!(*p_.resident_sets)[l].empty()) {
+  if (!(*p_.resident_sets)[l].empty() && moe.intermediate > 0) {
     p_.ops->Experts(moe, p_.resident->layer(static_cast<int>(l)), normed_, tokens, ids_, weights_,
                     routed_);
     parts[count++] = routed_;
@@ -149,8 +184,7 @@ absl::Status Forward::Moe(size_t l, int tokens, ExpertChannel* channel, const Fo
     times_.expert_wait_ms += Since(wait_start);
     for (int i = 0; i < channel->workers(); ++i) parts[count++] = channel->partial(i, ticket);
   }
-  p_.ops->AddParts(residual_, std::span(parts.data(), count), tokens, c.hidden);
-  return absl::OkStatus();
+  return Close(std::span(parts.data(), count), tokens, group);
 }
 
 absl::StatusOr<bool> Forward::SubmitExperts(size_t l, const MoeConfig& moe, int tokens,

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "gpu_worker/attention_block.h"
+#include "gpu_worker/collective/collective.h"
 #include "gpu_worker/dense_weights.h"
 #include "gpu_worker/device.h"
 #include "gpu_worker/expert_client/expert_channel.h"
@@ -48,7 +49,7 @@ class Forward {
     Device* device;
     Ops* ops;
     const DenseWeights* dense;
-    const ExpertBank* resident;  // experts on the device; layers without any are skipped
+    const ExpertBank* resident;  // experts on the device, or this rank's rows of them
     const ExpertSets* resident_sets;
     const KvPool* cache;
     int tokens_max;
@@ -58,9 +59,11 @@ class Forward {
   static size_t WorkspaceBytes(const ModelConfig& config, int tokens_max, int activation_bytes);
 
   // The rows' residual stream after the last layer is in residual() afterwards. `channel` may be
-  // null where every expert is resident. Errors are those of the channel; the cache rows of the
-  // step are then undefined.
-  absl::Status Run(const StepInput& input, ExpertChannel* channel, const ForwardTaps& taps);
+  // null where every expert is resident. `group`: the ranks that share the model, of which rank 0
+  // alone has the channel; null: this one has all of it. Errors are those of channel and group; the
+  // cache rows of the step are then undefined.
+  absl::Status Run(const StepInput& input, ExpertChannel* channel, Collective* group,
+                   const ForwardTaps& taps);
   const void* residual() const { return residual_; }
   const ForwardTimes& times() const { return times_; }
   // Expert counts of the last step: [layer][expert], empty for dense layers.
@@ -68,7 +71,11 @@ class Forward {
 
  private:
   explicit Forward(const Parts& parts) : p_(parts) {}
-  absl::Status Moe(size_t l, int tokens, ExpertChannel* channel, const ForwardTaps& taps);
+  absl::Status Embed(const StepInput& input, Collective* group);
+  absl::Status Moe(size_t l, int tokens, ExpertChannel* channel, Collective* group,
+                   const ForwardTaps& taps);
+  // Adds to the residual what the ranks' parts [tokens, hidden] sum up to.
+  absl::Status Close(std::span<const float* const> parts, int tokens, Collective* group);
   absl::StatusOr<bool> SubmitExperts(size_t l, const MoeConfig& moe, int tokens,
                                      ExpertChannel* channel, ExpertTicket* ticket);
 

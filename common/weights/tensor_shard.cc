@@ -94,7 +94,10 @@ class Sharder {
         a.num_kv_heads = Shared(a.num_kv_heads, rank_, size_).size();
     }
     for (LayerConfig& l : c.layers) l.dense_intermediate = Tiles(l.dense_intermediate).size();
-    for (MoeConfig& m : c.moes) m.shared_intermediate = Tiles(m.shared_intermediate).size();
+    for (MoeConfig& m : c.moes) {
+      m.shared_intermediate = Tiles(m.shared_intermediate).size();
+      m.intermediate = Tiles(m.intermediate).size();
+    }
     return c;
   }
 

@@ -9,7 +9,7 @@
 //                       rows of embedding and head. Uneven, or none, where tiles are few.
 //   on every rank       norms, router, low-rank projections of latent attention, indexers
 //   on rank 0 alone     o_bias, which is added to the sum once
-//   not cut here        routed experts: who holds them takes its rows (TilesOfRank) as it packs
+//   as they are packed  routed experts: TilesOfRank of their rows; the views are those of the whole
 #ifndef KT_COMMON_WEIGHTS_TENSOR_SHARD_H_
 #define KT_COMMON_WEIGHTS_TENSOR_SHARD_H_
 
@@ -38,7 +38,7 @@ std::vector<int> ShardDegrees(const ModelConfig& config);
 absl::Status CheckShards(const ModelConfig& config, int size);
 
 struct TensorShard {
-  ModelConfig config;  // vocab and MoeConfig::intermediate stay those of the whole model
+  ModelConfig config;  // vocab is that of the whole model
   StoredModel stored;
 };
 // The tensors outlive the shard. CheckShards(config, size) has passed.
