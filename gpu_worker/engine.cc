@@ -311,11 +311,11 @@ absl::Status Engine::Head(const proto::StepPlan& plan, Collective* group,
   std::vector<SamplingArrays> arrays(kHeadRows);
   std::vector<std::pair<const HeadRow*, bool>> owners;  // of each job; true: a target, not a draw
   for (size_t begin = 0; begin < rows.size(); begin += kHeadRows) {
-    std::span<const HeadRow> group(rows.data() + begin,
+    std::span<const HeadRow> batch(rows.data() + begin,
                                    std::min<size_t>(kHeadRows, rows.size() - begin));
-    int count = static_cast<int>(group.size());
+    int count = static_cast<int>(batch.size());
     picked.clear();
-    for (const HeadRow& r : group) picked.push_back(r.row);
+    for (const HeadRow& r : batch) picked.push_back(r.row);
     p_.ops->GatherRows(p_.forward->residual(), picked, c.hidden, picked_);
     p_.ops->RmsNorm(picked_, c.hidden, p_.dense->final_norm, c.rms_norm_eps, count, c.hidden,
                     normed_, c.hidden);
@@ -325,7 +325,7 @@ absl::Status Engine::Head(const proto::StepPlan& plan, Collective* group,
     jobs.clear();
     owners.clear();
     for (int i = 0; i < count; ++i) {
-      const HeadRow& r = group[static_cast<size_t>(i)];
+      const HeadRow& r = batch[static_cast<size_t>(i)];
       const proto::SequenceStep& s = plan.sequences(r.sequence);
       if (s.target_ids_size() != 0 && s.target_ids(r.offset) >= 0) {
         jobs.push_back({.row = i,

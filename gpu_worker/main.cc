@@ -8,6 +8,7 @@
 #include "common/model/placement.h"
 #include "common/topology/cpu_budget.h"
 #include "common/topology/thread_pool.h"
+#include "common/weights/tensor_shard.h"
 #include "gpu_worker/device_check.h"
 #include "gpu_worker/device_host.h"
 #include "gpu_worker/ops_host.h"
@@ -20,6 +21,10 @@
 
 namespace kt {
 namespace {
+
+static_assert(kShardTileRows == kTileRows && kShardsMax == kLocalRanksMax);
+// The watchdog ends a rank that hangs; who waits for it must not give up before.
+constexpr int64_t kGroupMarginUs = 10'000'000;
 
 class GpuWorker final : public Worker {
  public:
@@ -38,11 +43,16 @@ class GpuWorker final : public Worker {
                                 .workers = experts.worker_count(),
                                 .nodes = {experts.numa_nodes().begin(), experts.numa_nodes().end()},
                                 .device_threads = config.device().threads(),
+                                .device_ranks = config.device().tensor_parallel_size(),
                                 .usable_cores = experts.usable_cores()},
                                w->topology_));
+    if (context.index >= static_cast<int>(plan.devices.size())) {
+      return InvalidArgument("--index {}: there are {} ranks", context.index, plan.devices.size());
+    }
     w->wait_ = plan.wait;
-    w->pool_ = std::make_unique<topology::ThreadPool>(w->topology_, "kt-device", plan.device.pins,
-                                                      plan.wait);
+    w->pool_ = std::make_unique<topology::ThreadPool>(
+        w->topology_, "kt-device", plan.devices[static_cast<size_t>(context.index)].pins,
+        plan.wait);
     if (!w->pool_->warning().empty()) spdlog::warn("{}", w->pool_->warning());
     w->device_ = MakeHostDevice(static_cast<size_t>(config.device().memory_bytes()),
                                 config.device().copy_gbps());
@@ -52,9 +62,14 @@ class GpuWorker final : public Worker {
   absl::StatusOr<proto::WorkerFacts> Load(
       const std::function<void(uint64_t, uint64_t)>& progress) override {
     const proto::RuntimeConfig& config = context_.config;
-    KT_ASSIGN_OR_RETURN(model_, LoadModelConfig(config.model().path()));
+    KT_ASSIGN_OR_RETURN(const ModelConfig whole, LoadModelConfig(config.model().path()));
     KT_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(config.model().path()));
-    KT_ASSIGN_OR_RETURN(StoredModel stored, ResolveWeights(model_, *checkpoint));
+    KT_ASSIGN_OR_RETURN(StoredModel stored, ResolveWeights(whole, *checkpoint));
+    const int ranks = config.device().tensor_parallel_size();
+    KT_RETURN_IF_ERROR(CheckShards(whole, ranks));
+    TensorShard shard = ShardOf(whole, stored, context_.index, ranks);
+    model_ = std::move(shard.config);
+    stored = std::move(shard.stored);
     Placement placement = UniformPlacement(model_, config.experts().gpu_experts_per_layer());
     resident_sets_ = placement.device;
 
@@ -62,8 +77,12 @@ class GpuWorker final : public Worker {
     const DenseWeights::Options dense{.exact = exact,
                                       .plain_latent = !config.device().deterministic()};
     uint64_t dense_bytes = DenseWeights::Bytes(model_, stored, dense);
-    IntermediateSlice whole{0, model_.moes.empty() ? 0 : model_.moes[0].intermediate};
-    uint64_t resident_bytes = ExpertBank::Bytes(model_, stored, resident_sets_, whole, {exact});
+    const RowRange rows =
+        TilesOfRank(whole.moes.empty() ? 0 : whole.moes[0].intermediate, context_.index, ranks);
+    const IntermediateSlice slice{rows.begin, rows.end};
+    // What this rank has rows of.
+    held_sets_ = rows.size() > 0 ? resident_sets_ : ExpertSets(resident_sets_.size());
+    uint64_t resident_bytes = ExpertBank::Bytes(model_, stored, held_sets_, slice, {exact});
     uint64_t total = dense_bytes + resident_bytes;
     if (total > device_->capacity_bytes()) {
       return ResourceExhausted(
@@ -81,7 +100,7 @@ class GpuWorker final : public Worker {
           device_->Allocate(resident_bytes, "resident experts (--kt-num-gpu-experts)"));
     }
     KT_ASSIGN_OR_RETURN(
-        resident_, ExpertBank::Load(model_, stored, *checkpoint, resident_sets_, whole, {exact},
+        resident_, ExpertBank::Load(model_, stored, *checkpoint, held_sets_, slice, {exact},
                                     resident_memory_.As<uint8_t>(), *pool_,
                                     [&](uint64_t done) { progress(dense_bytes + done, total); }));
     summary_ = Summarize(stored, model_);
@@ -120,13 +139,17 @@ class GpuWorker final : public Worker {
       layer->set_layer(static_cast<int>(l));
       SetPart(summary_.layers[l].attention, layer->mutable_attention());
       SetPart(summary_.layers[l].ffn, layer->mutable_ffn());
-      SetExpertFacts(summary_, l, resident_sets_[l].size(),
-                     ExpertBank::LayerBytes(stored, resident_sets_, l, whole, {exact}), layer);
+      SetExpertFacts(summary_, l, held_sets_[l].size(),
+                     ExpertBank::LayerBytes(stored, held_sets_, l, slice, {exact}), layer);
     }
     return facts;
   }
 
   grpc::Service* service() override { return service_.get(); }
+  void Stop() override {
+    engine_->SetGroup(nullptr);
+    engine_->SetChannel(nullptr);
+  }
 
  private:
   // Between two steps.
@@ -143,7 +166,7 @@ class GpuWorker final : public Worker {
     auto experts = CheckExperts(
         {.config = &model_,
          .bank = &resident_,
-         .sets = &resident_sets_,
+         .sets = &held_sets_,
          .intermediate = model_.moes.empty() ? 0 : model_.moes[0].intermediate,
          .isa = context_.isa,
          .bf16 = bf16,
@@ -206,7 +229,14 @@ class GpuWorker final : public Worker {
                                                  .dense = &dense_,
                                                  .cache = &cache_,
                                                  .forward = forward_.get(),
-                                                 .limits = limits}));
+                                                 .limits = limits,
+                                                 .rank = context_.index,
+                                                 .ranks = config.device().tensor_parallel_size()}));
+    const LocalGroup group{
+        .rank = context_.index,
+        .size = config.device().tensor_parallel_size(),
+        .spin_us = wait_.spin_us,
+        .timeout_us = config.server().watchdog_timeout_s() * int64_t{1'000'000} + kGroupMarginUs};
     const MoeConfig moe = model_.moes.empty() ? MoeConfig{} : model_.moes[0];
     RingShape shape{.workers = config.experts().worker_count(),
                     .tokens_max = tokens_max,
@@ -214,7 +244,7 @@ class GpuWorker final : public Worker {
                     .top_k = moe.top_k,
                     .activation_bytes = ops_->activation_bytes()};
     service_ = std::make_unique<WorkerService>(
-        engine_.get(), shape, RingWaitPolicy{wait_.spin_us}, context_.segments,
+        engine_.get(), shape, RingWaitPolicy{wait_.spin_us}, group, context_.segments,
         [this] { pool_->BindCaller(); }, [this](bool all) { return SelfCheck(all); });
     pool_->BeginActive();
     return absl::OkStatus();
@@ -227,7 +257,7 @@ class GpuWorker final : public Worker {
   std::unique_ptr<Device> device_;
   ModelConfig model_;
   WeightSummary summary_;
-  ExpertSets resident_sets_;
+  ExpertSets resident_sets_, held_sets_;
   DenseWeights dense_;
   DeviceBuffer resident_memory_;
   ExpertBank resident_;

@@ -343,7 +343,8 @@ class HostOps final : public Ops {
     const int64_t values = int64_t{tokens} * n;
     if (parts.empty()) return static_cast<void>(std::fill_n(y, values, 0.0f));
     if (parts[0] != y) std::copy_n(parts[0], values, y);
-    Split(parts.size() > 1 ? tokens : 0, n, [&](int first, int count) {
+    if (parts.size() == 1) return;
+    Split(tokens, n, [&](int first, int count) {
       for (const float* part : parts.subspan(1)) {
         for (int64_t i = int64_t{first} * n; i < int64_t{first + count} * n; ++i) y[i] += part[i];
       }

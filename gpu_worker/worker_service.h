@@ -19,14 +19,16 @@ class WorkerService final : public proto::GpuWorker::Service {
       std::function<absl::StatusOr<Segment>(const std::string& name, size_t bytes)>;
   using SelfCheckFunction =
       std::function<absl::StatusOr<std::vector<SelfCheckRow>>(bool all_layers)>;
-  // `ring_shape` has the workers, width and tokens of this system's expert tasks.
-  // `on_step_thread` runs first on every thread that is going to run steps.
+  // `ring_shape` has the workers, width and tokens of this system's expert tasks, `group` this rank
+  // among those that share the model. `on_step_thread` runs first on every thread that is going to
+  // run steps.
   WorkerService(Engine* engine, const RingShape& ring_shape, RingWaitPolicy policy,
-                SegmentSource segments, std::function<void()> on_step_thread,
-                SelfCheckFunction self_check)
+                const LocalGroup& group, SegmentSource segments,
+                std::function<void()> on_step_thread, SelfCheckFunction self_check)
       : engine_(engine),
         ring_shape_(ring_shape),
         policy_(policy),
+        group_(group),
         segments_(std::move(segments)),
         on_step_thread_(std::move(on_step_thread)),
         self_check_(std::move(self_check)) {}
@@ -40,10 +42,17 @@ class WorkerService final : public proto::GpuWorker::Service {
 
  private:
   absl::Status Attach(const proto::AttachExpertsRequest& request, proto::AttachExpertsReply& reply);
+  absl::Status AttachExpertWorkers(const proto::AttachExpertsRequest& request,
+                                   proto::AttachExpertsReply& reply);
+  absl::Status JoinGroup(uint64_t generation, proto::AttachExpertsReply& reply);
+  // Makes `context` the stream whose plans are run; the one before ends.
+  void SetStream(grpc::ServerContext* context);
+  bool IsStream(grpc::ServerContext* context);
 
   Engine* const engine_;
   const RingShape ring_shape_;
   const RingWaitPolicy policy_;
+  const LocalGroup group_;
   const SegmentSource segments_;
   const std::function<void()> on_step_thread_;
   const SelfCheckFunction self_check_;

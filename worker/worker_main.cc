@@ -136,6 +136,7 @@ int WorkerMain(
       KT_ASSIGN_OR_RETURN(auto server, ServerRunner::Start(address, {worker->service()}));
       session->ReportReady(facts);
       stop.WaitForNotification();
+      worker->Stop();
       return absl::OkStatus();
     };
     absl::Status status = serve();

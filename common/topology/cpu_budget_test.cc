@@ -98,14 +98,14 @@ TEST(SplitThreadsTest, OneWorkerPerNodeOnePhysicalCorePerThread) {
   EXPECT_EQ(plan.experts[1].memory_node, 1);
   EXPECT_THAT(plan.experts[0].pins, ElementsAre(CpuSet{0}, CpuSet{2}, CpuSet{4}, CpuSet{6}));
   EXPECT_THAT(plan.experts[1].pins, ElementsAre(CpuSet{8}, CpuSet{10}, CpuSet{12}));
-  EXPECT_THAT(plan.device.pins, ElementsAre(CpuSet{14}));  // the core that was left
+  EXPECT_THAT(plan.devices[0].pins, ElementsAre(CpuSet{14}));  // the core that was left
   EXPECT_EQ(plan.wait.spin_us, kWaitOnOwnCores.spin_us);
 }
 
 TEST(SplitThreadsTest, DeviceFloatsWhereNoCoreIsLeft) {
   const ThreadPlan plan =
       Split({.expert_threads = 2, .workers = 1, .device_threads = 2}, Load("one_node"));
-  EXPECT_THAT(plan.device.pins, ElementsAre(CpuSet{0, 1}, CpuSet{0, 1}));
+  EXPECT_THAT(plan.devices[0].pins, ElementsAre(CpuSet{0, 1}, CpuSet{0, 1}));
   EXPECT_EQ(plan.wait.spin_us, kWaitOnSharedCores.spin_us);
 }
 
@@ -114,14 +114,14 @@ TEST(SplitThreadsTest, UnderAQuotaTheDeviceTakesTurnsOnTheExpertsCores) {
   ThreadRequest request{.expert_threads = 3, .workers = 1, .device_threads = 2, .usable_cores = 3};
   ThreadPlan plan = Split(request, topology);
   EXPECT_THAT(plan.experts[0].pins, ElementsAre(CpuSet{0}, CpuSet{2}, CpuSet{4}));
-  EXPECT_THAT(plan.device.pins, ElementsAre(CpuSet{0, 2, 4}, CpuSet{0, 2, 4}));
+  EXPECT_THAT(plan.devices[0].pins, ElementsAre(CpuSet{0, 2, 4}, CpuSet{0, 2, 4}));
   EXPECT_EQ(plan.wait.spin_us, kWaitOnSharedCores.spin_us);
   request.usable_cores = 5;  // pays for both
   plan = Split(request, topology);
-  EXPECT_THAT(plan.device.pins, ElementsAre(CpuSet{6}, CpuSet{8}));
+  EXPECT_THAT(plan.devices[0].pins, ElementsAre(CpuSet{6}, CpuSet{8}));
   EXPECT_EQ(plan.wait.spin_us, kWaitOnOwnCores.spin_us);
   request.device_threads = 4;
-  EXPECT_THAT(Split(request, topology).device.pins[0], SizeIs(16));  // more than the experts have
+  EXPECT_THAT(Split(request, topology).devices[0].pins[0], SizeIs(16));  // more than the experts have
 }
 
 TEST(SplitThreadsTest, StaysInsideTheMask) {

@@ -81,6 +81,9 @@ class Registry {
   void OnGone(WorkerKey key, uint64_t incarnation, const std::string& reason);
   void OnAttached(uint64_t generation);
   void OnAttachFailed(uint64_t generation, const std::string& reason);
+  // A step failed on a rank of several, whose collective has ended with it: all are to be attached
+  // anew.
+  void OnStepFailed(uint64_t generation, const std::string& reason);
   void OnTimer(TimePoint now);  // about every second; tries a failed attachment again
 
   // What is to be done since the last call.

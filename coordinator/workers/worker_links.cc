@@ -3,7 +3,9 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "absl/time/time.h"
 #include "common/base/status.h"
@@ -21,39 +23,89 @@ TimePoint Now() { return SteadyClock().Now(); }
 
 }  // namespace
 
-// One RunSteps call. Results are read by a thread of its own.
-class WorkerLinks::StepStream {
+// A RunSteps call to every rank. Results are read by a thread for each.
+class WorkerLinks::StepStreams {
  public:
-  // `answered` is called for every result.
-  StepStream(const std::string& address, SchedulerLoop* loop, std::function<void()> answered)
-      : stub_(proto::GpuWorker::NewStub(InternalChannel(address))),
-        loop_(loop),
-        answered_(std::move(answered)) {
-    stream_ = stub_->RunSteps(&context_);
-    reader_ = std::thread([this] {
-      pthread_setname_np(pthread_self(), "kt-results");
-      proto::StepResult result;
-      while (stream_->Read(&result)) {
-        answered_();
-        loop_->PostResult(result);
-      }
-    });
+  struct Callbacks {
+    std::function<void(proto::StepResult)> done;     // all ranks have answered; that of rank 0
+    std::function<void(std::string error)> failed;   // of several ranks, once: no step can follow
+  };
+  StepStreams(const std::vector<std::string>& addresses, Callbacks callbacks)
+      : callbacks_(std::move(callbacks)) {
+    for (const std::string& address : addresses) {
+      auto& rank = *ranks_.emplace_back(std::make_unique<Rank>());
+      rank.stub = proto::GpuWorker::NewStub(InternalChannel(address));
+      rank.stream = rank.stub->RunSteps(&rank.context);
+    }
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      ranks_[r]->reader = std::thread([this, r] {
+        pthread_setname_np(pthread_self(), "kt-results");
+        proto::StepResult result;
+        while (ranks_[r]->stream->Read(&result)) OnResult(r, result);
+      });
+    }
   }
-  ~StepStream() {
-    context_.TryCancel();
-    reader_.join();
-    stream_->Finish();
+  ~StepStreams() {
+    for (auto& rank : ranks_) rank->context.TryCancel();
+    for (auto& rank : ranks_) {
+      rank->reader.join();
+      rank->stream->Finish();
+    }
   }
   // A plan that cannot be sent is lost with its worker, whose end is noticed elsewhere.
-  void Send(const proto::StepPlan& plan) { stream_->Write(plan); }
+  void Send(const proto::StepPlan& plan) {
+    {
+      absl::MutexLock lock(&mutex_);
+      step_ = plan.step_id();
+      for (auto& rank : ranks_) rank->answered = false;
+    }
+    for (auto& rank : ranks_) rank->stream->Write(plan);
+  }
+  // Ranks that have not answered the last step.
+  std::vector<int> Missing() const {
+    absl::MutexLock lock(&mutex_);
+    std::vector<int> missing;
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      if (!ranks_[r]->answered) missing.push_back(static_cast<int>(r));
+    }
+    return missing;
+  }
 
  private:
-  std::unique_ptr<proto::GpuWorker::Stub> stub_;
-  SchedulerLoop* const loop_;
-  const std::function<void()> answered_;
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderWriter<proto::StepPlan, proto::StepResult>> stream_;
-  std::thread reader_;
+  struct Rank {
+    std::unique_ptr<proto::GpuWorker::Stub> stub;
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReaderWriter<proto::StepPlan, proto::StepResult>> stream;
+    std::thread reader;
+    bool answered = true;  // the step sent last
+  };
+
+  void OnResult(size_t r, proto::StepResult& result) {
+    std::optional<std::string> error;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (result.step_id() != step_ || ranks_[r]->answered || failed_) return;
+      ranks_[r]->answered = true;
+      if (ranks_.size() > 1 && !result.error().empty()) {
+        failed_ = true;
+        error = std::move(*result.mutable_error());
+      } else {
+        if (r == 0) first_ = std::move(result);
+        if (!std::all_of(ranks_.begin(), ranks_.end(), [](auto& rank) { return rank->answered; }))
+          return;
+        result = std::move(first_);
+      }
+    }
+    if (error) return callbacks_.failed(fmt::format("rank {}: {}", r, *error));
+    callbacks_.done(std::move(result));
+  }
+
+  const Callbacks callbacks_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  mutable absl::Mutex mutex_;
+  uint64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
+  proto::StepResult first_ ABSL_GUARDED_BY(mutex_);  // of rank 0
+  bool failed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 WorkerLinks::WorkerLinks(const proto::RuntimeConfig& config, const RegistryConfig& registry,
@@ -71,11 +123,11 @@ void WorkerLinks::Start(SchedulerLoop* loop) {
 }
 
 void WorkerLinks::Stop() {
-  std::shared_ptr<StepStream> stream;
+  std::shared_ptr<StepStreams> streams;
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
-    stream = std::move(stream_);
+    streams = std::move(streams_);
   }
   if (thread_.joinable()) thread_.join();
 }
@@ -128,13 +180,13 @@ grpc::Status WorkerLinks::Report(grpc::ServerContext*,
 }
 
 void WorkerLinks::Send(const proto::StepPlan& plan) {
-  std::shared_ptr<StepStream> stream;
+  std::shared_ptr<StepStreams> streams;
   {
     absl::MutexLock lock(&mutex_);
-    stream = stream_;
+    streams = streams_;
   }
   step_sent_ = Now().time_since_epoch().count();
-  if (stream != nullptr) stream->Send(plan);
+  if (streams != nullptr) streams->Send(plan);
 }
 
 void WorkerLinks::CheckWatchdog() {
@@ -142,11 +194,17 @@ void WorkerLinks::CheckWatchdog() {
   auto limit = std::chrono::seconds(config_.server().watchdog_timeout_s());
   if (sent == 0 || Now() - TimePoint(Duration(sent)) < limit) return;
   step_sent_ = 0;
+  std::shared_ptr<StepStreams> streams;
+  {
+    absl::MutexLock lock(&mutex_);
+    streams = streams_;
+  }
+  if (streams == nullptr) return;
   spdlog::error(
-      "a step has taken longer than {} s (--watchdog-timeout); the GPU worker is ended and started "
-      "again",
+      "a step has taken longer than {} s (--watchdog-timeout); GPU workers that have not answered "
+      "are ended and started again",
       limit.count());
-  callbacks_.kill(WorkerName({proto::WORKER_KIND_GPU, 0}));
+  for (int rank : streams->Missing()) callbacks_.kill(WorkerName({proto::WORKER_KIND_GPU, rank}));
 }
 
 void WorkerLinks::Run() {
@@ -169,10 +227,10 @@ void WorkerLinks::Run() {
 void WorkerLinks::Carry(RegistryAction& action) {
   if (auto* lost = std::get_if<LostAction>(&action)) {
     spdlog::warn("steps stop: {}", lost->reason);
-    std::shared_ptr<StepStream> stream;
+    std::shared_ptr<StepStreams> streams;
     {
       absl::MutexLock lock(&mutex_);
-      stream = std::move(stream_);
+      streams = std::move(streams_);
     }
     step_sent_ = 0;
     loop_->PostWorkersLost(lost->reason);
@@ -229,7 +287,6 @@ absl::Status WorkerLinks::Attach(const AttachAction& action) {
   auto deadline = [](grpc::ClientContext& context) {
     context.set_deadline(std::chrono::system_clock::now() + kAttachTimeout);
   };
-  const WorkerEndpoint& gpu = action.workers[0];
   proto::AttachExpertsRequest request;
   request.set_generation(action.generation);
   request.set_transport(config_.experts().transport());
@@ -240,17 +297,25 @@ absl::Status WorkerLinks::Attach(const AttachAction& action) {
     e->set_incarnation(w.incarnation);
     e->set_address(w.address);
   }
-  proto::AttachExpertsReply reply;
-  {
+  proto::AttachExpertsReply reply;  // of rank 0
+  std::vector<std::string> ranks;   // their addresses
+  for (const WorkerEndpoint& w : action.workers) {
+    if (w.key.kind != proto::WORKER_KIND_GPU) continue;
     grpc::ClientContext context;
     deadline(context);
-    auto stub = proto::GpuWorker::NewStub(InternalChannel(gpu.address));
-    KT_RETURN_IF_ERROR(Annotate(FromGrpc(stub->AttachExperts(&context, request, &reply)),
-                                "attach " + WorkerName(gpu.key)));
+    proto::AttachExpertsReply of_rank;
+    auto stub = proto::GpuWorker::NewStub(InternalChannel(w.address));
+    KT_RETURN_IF_ERROR(Annotate(FromGrpc(stub->AttachExperts(&context, request, &of_rank)),
+                                "attach " + WorkerName(w.key)));
+    if (ranks.empty()) reply = of_rank;
+    ranks.push_back(w.address);
   }
-  // The ring of the generation before lives on only as long as it is mapped.
-  if (!ring_.empty() && ring_ != reply.ring().segment()) callbacks_.drop_segment(ring_);
-  ring_ = reply.ring().segment();
+  // Segments of the generation before live on only as long as they are mapped.
+  for (auto [held, now] : {std::pair{&ring_, reply.ring().segment()},
+                           {&collective_, reply.collective_segment()}}) {
+    if (!held->empty() && *held != now) callbacks_.drop_segment(*held);
+    *held = now;
+  }
   for (const WorkerEndpoint& w : action.workers) {
     if (w.key.kind != proto::WORKER_KIND_CPU_EXPERT || !reply.has_ring()) continue;
     grpc::ClientContext context;
@@ -262,9 +327,23 @@ absl::Status WorkerLinks::Attach(const AttachAction& action) {
     KT_RETURN_IF_ERROR(Annotate(FromGrpc(stub->AttachRing(&context, ring, &ignored)),
                                 "attach " + WorkerName(w.key)));
   }
-  auto stream = std::make_shared<StepStream>(gpu.address, loop_, [this] { step_sent_ = 0; });
+  auto streams = std::make_shared<StepStreams>(
+      ranks, StepStreams::Callbacks{
+                 .done =
+                     [this](proto::StepResult result) {
+                       step_sent_ = 0;
+                       loop_->PostResult(std::move(result));
+                     },
+                 .failed =
+                     [this, generation = action.generation](const std::string& error) {
+                       step_sent_ = 0;
+                       absl::MutexLock lock(&mutex_);
+                       registry_.OnStepFailed(generation, error);
+                       for (RegistryAction& a : registry_.TakeActions())
+                         actions_.push_back(std::move(a));
+                     }});
   absl::MutexLock lock(&mutex_);
-  if (!stopping_) stream_.swap(stream);
+  if (!stopping_) streams_.swap(streams);
   return absl::OkStatus();
 }
 

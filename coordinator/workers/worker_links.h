@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator's connections to its workers: carries gRPC calls to the Registry as events,
-// carries out its actions, and is the scheduler's way to the GPU worker.
+// carries out its actions, and is the scheduler's way to the GPU workers: every
+// rank gets every plan, and a step is done when all have answered.
 #ifndef KT_COORDINATOR_WORKERS_WORKER_LINKS_H_
 #define KT_COORDINATOR_WORKERS_WORKER_LINKS_H_
 
@@ -54,7 +55,7 @@ class WorkerLinks final : public proto::Coordinator::Service, public StepTranspo
   void Send(const proto::StepPlan& plan) override;
 
  private:
-  class StepStream;
+  class StepStreams;
   void Run();
   void CheckWatchdog();
   void Carry(RegistryAction& action);
@@ -68,10 +69,10 @@ class WorkerLinks final : public proto::Coordinator::Service, public StepTranspo
   Registry registry_ ABSL_GUARDED_BY(mutex_);
   std::deque<RegistryAction> actions_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<StepStream> stream_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<StepStreams> streams_ ABSL_GUARDED_BY(mutex_);
   // When the step in flight was sent; 0: none is. Nanoseconds of the steady clock.
   std::atomic<int64_t> step_sent_{0};
-  std::string ring_;  // segment of the current generation; thread_ only
+  std::string ring_, collective_;  // segments of the current generation; thread_ only
   std::thread thread_;
 };
 
