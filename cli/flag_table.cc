@@ -79,7 +79,7 @@ std::vector<Flag> MakeTable() {
       {kServer, "--queue-timeout-ms", "MS", &R::queue_timeout_ms, "600000", kWorks,
        "A request that waits longer to be admitted gets 503", 1, kIntMax},
       {kServer, "--watchdog-timeout", "S", &R::watchdog_timeout_s, "300", kWorks,
-       "A step that takes longer ends and restarts the GPU worker", 1, 1000000},
+       "A step that takes longer ends and restarts the GPU workers that have not answered", 1, 1000000},
       {kServer, "--skip-server-warmup", "", kNone, "off", kAccepted,
        "there is no warm-up request to skip"},
 

@@ -112,7 +112,7 @@ class Registry {
   void AttachIfComplete();
   void Lose(const std::string& reason);
 
-  const RegistryConfig config_;
+  RegistryConfig config_;
   std::map<WorkerKey, Worker> workers_;
   uint64_t generation_;
   bool attaching_ = false;  // an AttachAction has not been answered yet
