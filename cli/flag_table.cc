@@ -79,7 +79,8 @@ std::vector<Flag> MakeTable() {
       {kServer, "--queue-timeout-ms", "MS", &R::queue_timeout_ms, "600000", kWorks,
        "A request that waits longer to be admitted gets 503", 1, kIntMax},
       {kServer, "--watchdog-timeout", "S", &R::watchdog_timeout_s, "300", kWorks,
-       "A step that takes longer ends and restarts the GPU workers that have not answered", 1, 1000000},
+       "A step that takes longer ends and restarts the GPU workers that have not answered", 1,
+       1000000},
       {kServer, "--skip-server-warmup", "", kNone, "off", kAccepted,
        "there is no warm-up request to skip"},
 
@@ -229,11 +230,13 @@ std::vector<Flag> MakeTable() {
        "Slows copies of the host device to so many GB/s; 0: not", 0, 1e6},
       {kDevice, "--device-threads", "N", &R::device_threads, "as --kt-cpuinfer", kWorks,
        "Compute threads of the host device, of all ranks together; it takes turns with the expert "
-       "workers", 1, 65536},
+       "workers",
+       1, 65536},
       {kDevice, "--mem-fraction-static", "X", &R::mem_fraction_static, "", kAccepted,
        "the host device allocates what it needs; its cap is --device-memory-bytes", 0.01, 1},
       {kDevice, "--tensor-parallel-size,--tp,--tp-size", "N", &R::tensor_parallel_size, "1", kWorks,
-       "Ranks that share every layer, each a process with a device of its own: a number that divides "
+       "Ranks that share every layer, each a process with a device of its own: a number that "
+       "divides "
        "the model's heads",
        1, 8},
       {kDevice,

@@ -24,9 +24,8 @@ class Placer {
 
   PackedMatrix Linear(const StoredMatrix& stored, const StoredVector& bias = {}) {
     if (!stored) return {};
-    PackedMatrix w = stored.more.empty()
-                         ? Part(stored.view)
-                         : Part(GatherRows(stored, memory_ != nullptr).view);
+    PackedMatrix w =
+        stored.more.empty() ? Part(stored.view) : Part(GatherRows(stored, memory_ != nullptr).view);
     w.bias = Vector(bias);
     Done(stored);
     return w;

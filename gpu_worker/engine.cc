@@ -112,7 +112,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Parts& parts) {
   KT_ASSIGN_OR_RETURN(e.input_, StepInput::Allocate(parts.limits, *parts.device));
   int ab = parts.ops->activation_bytes();
   KT_ASSIGN_OR_RETURN(
-      e.memory_, parts.device->Allocate(WorkspaceBytes(*parts.config, parts.ranks, ab), "logits workspace"));
+      e.memory_,
+      parts.device->Allocate(WorkspaceBytes(*parts.config, parts.ranks, ab), "logits workspace"));
   size_t row_bytes = (static_cast<size_t>(kHeadRows) * static_cast<size_t>(parts.config->hidden) *
                           static_cast<size_t>(ab) +
                       255) /

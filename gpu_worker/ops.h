@@ -85,8 +85,8 @@ class Ops {
 
   // out [tokens, k] = rows ids[t] of the table.
   virtual void Embed(const PackedMatrix& table, const int32_t* ids, int tokens, void* out) = 0;
-  // Of ranks that share a vocabulary: out [tokens, n] fp32 = rows ids[t] - first of the table, zeros
-  // for ids that it does not have.
+  // Of ranks that share a vocabulary: out [tokens, n] fp32 = rows ids[t] - first of the table,
+  // zeros for ids that it does not have.
   virtual void EmbedPart(const PackedMatrix& table, int first, const int32_t* ids, int tokens,
                          int n, float* out) = 0;
   // y [tokens, n] = norm of x [tokens, n] with weight [n]; strides in elements between rows. y may

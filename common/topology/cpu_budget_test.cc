@@ -111,8 +111,7 @@ TEST(SplitThreadsTest, DeviceFloatsWhereNoCoreIsLeft) {
 
 TEST(SplitThreadsTest, RanksShareTheDevicesThreads) {
   const Topology topology = Load("two_nodes_smt");  // 8 cores
-  ThreadRequest request{
-      .expert_threads = 3, .workers = 1, .device_threads = 5, .device_ranks = 2};
+  ThreadRequest request{.expert_threads = 3, .workers = 1, .device_threads = 5, .device_ranks = 2};
   ThreadPlan plan = Split(request, topology);
   ASSERT_THAT(plan.devices, SizeIs(2));
   EXPECT_THAT(plan.devices[0].pins, ElementsAre(CpuSet{6}, CpuSet{8}, CpuSet{10}));
@@ -147,7 +146,8 @@ TEST(SplitThreadsTest, UnderAQuotaTheDeviceTakesTurnsOnTheExpertsCores) {
   EXPECT_THAT(plan.devices[0].pins, ElementsAre(CpuSet{6}, CpuSet{8}));
   EXPECT_EQ(plan.wait.spin_us, kWaitOnOwnCores.spin_us);
   request.device_threads = 4;
-  EXPECT_THAT(Split(request, topology).devices[0].pins[0], SizeIs(16));  // more than the experts have
+  EXPECT_THAT(Split(request, topology).devices[0].pins[0],
+              SizeIs(16));  // more than the experts have
 }
 
 TEST(SplitThreadsTest, StaysInsideTheMask) {

@@ -32,7 +32,9 @@ StoredMatrix Rows(const StoredMatrix& m, const Runs& runs) {
     out.more.push_back(m.view.Rows(runs[i].begin, runs[i].end));
   return out;
 }
-StoredMatrix Rows(const StoredMatrix& m, RowRange r) { return Rows(m, r.size() > 0 ? Runs{r} : Runs{}); }
+StoredMatrix Rows(const StoredMatrix& m, RowRange r) {
+  return Rows(m, r.size() > 0 ? Runs{r} : Runs{});
+}
 
 StoredMatrix Columns(const StoredMatrix& m, RowRange r) {
   if (!m || r.size() == 0) return {};
@@ -115,9 +117,8 @@ class Sharder {
         DeltaNet(a, s);
         break;
     }
-    const int width =
-        layer.moe ? whole_.moes[static_cast<size_t>(*layer.moe)].shared_intermediate
-                  : layer.dense_intermediate;
+    const int width = layer.moe ? whole_.moes[static_cast<size_t>(*layer.moe)].shared_intermediate
+                                : layer.dense_intermediate;
     s.ffn = {Rows(s.ffn.gate, Tiles(width)), Rows(s.ffn.up, Tiles(width)),
              Columns(s.ffn.down, Tiles(width))};
   }

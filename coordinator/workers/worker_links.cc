@@ -3,9 +3,7 @@
 
 #include <pthread.h>
 
-#include <algorithm>
 #include <chrono>
-#include <optional>
 
 #include "absl/time/time.h"
 #include "common/base/status.h"
@@ -22,91 +20,6 @@ constexpr absl::Duration kTimer = absl::Seconds(1);
 TimePoint Now() { return SteadyClock().Now(); }
 
 }  // namespace
-
-// A RunSteps call to every rank. Results are read by a thread for each.
-class WorkerLinks::StepStreams {
- public:
-  struct Callbacks {
-    std::function<void(proto::StepResult)> done;     // all ranks have answered; that of rank 0
-    std::function<void(std::string error)> failed;   // of several ranks, once: no step can follow
-  };
-  StepStreams(const std::vector<std::string>& addresses, Callbacks callbacks)
-      : callbacks_(std::move(callbacks)) {
-    for (const std::string& address : addresses) {
-      auto& rank = *ranks_.emplace_back(std::make_unique<Rank>());
-      rank.stub = proto::GpuWorker::NewStub(InternalChannel(address));
-      rank.stream = rank.stub->RunSteps(&rank.context);
-    }
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      ranks_[r]->reader = std::thread([this, r] {
-        pthread_setname_np(pthread_self(), "kt-results");
-        proto::StepResult result;
-        while (ranks_[r]->stream->Read(&result)) OnResult(r, result);
-      });
-    }
-  }
-  ~StepStreams() {
-    for (auto& rank : ranks_) rank->context.TryCancel();
-    for (auto& rank : ranks_) {
-      rank->reader.join();
-      rank->stream->Finish();
-    }
-  }
-  // A plan that cannot be sent is lost with its worker, whose end is noticed elsewhere.
-  void Send(const proto::StepPlan& plan) {
-    {
-      absl::MutexLock lock(&mutex_);
-      step_ = plan.step_id();
-      for (auto& rank : ranks_) rank->answered = false;
-    }
-    for (auto& rank : ranks_) rank->stream->Write(plan);
-  }
-  // Ranks that have not answered the last step.
-  std::vector<int> Missing() const {
-    absl::MutexLock lock(&mutex_);
-    std::vector<int> missing;
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      if (!ranks_[r]->answered) missing.push_back(static_cast<int>(r));
-    }
-    return missing;
-  }
-
- private:
-  struct Rank {
-    std::unique_ptr<proto::GpuWorker::Stub> stub;
-    grpc::ClientContext context;
-    std::unique_ptr<grpc::ClientReaderWriter<proto::StepPlan, proto::StepResult>> stream;
-    std::thread reader;
-    bool answered = true;  // the step sent last
-  };
-
-  void OnResult(size_t r, proto::StepResult& result) {
-    std::optional<std::string> error;
-    {
-      absl::MutexLock lock(&mutex_);
-      if (result.step_id() != step_ || ranks_[r]->answered || failed_) return;
-      ranks_[r]->answered = true;
-      if (ranks_.size() > 1 && !result.error().empty()) {
-        failed_ = true;
-        error = std::move(*result.mutable_error());
-      } else {
-        if (r == 0) first_ = std::move(result);
-        if (!std::all_of(ranks_.begin(), ranks_.end(), [](auto& rank) { return rank->answered; }))
-          return;
-        result = std::move(first_);
-      }
-    }
-    if (error) return callbacks_.failed(fmt::format("rank {}: {}", r, *error));
-    callbacks_.done(std::move(result));
-  }
-
-  const Callbacks callbacks_;
-  std::vector<std::unique_ptr<Rank>> ranks_;
-  mutable absl::Mutex mutex_;
-  uint64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
-  proto::StepResult first_ ABSL_GUARDED_BY(mutex_);  // of rank 0
-  bool failed_ ABSL_GUARDED_BY(mutex_) = false;
-};
 
 WorkerLinks::WorkerLinks(const proto::RuntimeConfig& config, const RegistryConfig& registry,
                          Callbacks callbacks)
@@ -283,6 +196,15 @@ absl::StatusOr<proto::SelfCheckReplies> WorkerLinks::SelfCheck(
   return replies;
 }
 
+// Those of the generation before live on only as long as they are mapped.
+void WorkerLinks::HoldSegments(const proto::AttachExpertsReply& reply) {
+  for (auto [held, now] :
+       {std::pair{&ring_, reply.ring().segment()}, {&collective_, reply.collective_segment()}}) {
+    if (!held->empty() && *held != now) callbacks_.drop_segment(*held);
+    *held = now;
+  }
+}
+
 absl::Status WorkerLinks::Attach(const AttachAction& action) {
   auto deadline = [](grpc::ClientContext& context) {
     context.set_deadline(std::chrono::system_clock::now() + kAttachTimeout);
@@ -307,14 +229,11 @@ absl::Status WorkerLinks::Attach(const AttachAction& action) {
     auto stub = proto::GpuWorker::NewStub(InternalChannel(w.address));
     KT_RETURN_IF_ERROR(Annotate(FromGrpc(stub->AttachExperts(&context, request, &of_rank)),
                                 "attach " + WorkerName(w.key)));
-    if (ranks.empty()) reply = of_rank;
+    if (ranks.empty()) {
+      reply = of_rank;
+      HoldSegments(reply);
+    }
     ranks.push_back(w.address);
-  }
-  // Segments of the generation before live on only as long as they are mapped.
-  for (auto [held, now] : {std::pair{&ring_, reply.ring().segment()},
-                           {&collective_, reply.collective_segment()}}) {
-    if (!held->empty() && *held != now) callbacks_.drop_segment(*held);
-    *held = now;
   }
   for (const WorkerEndpoint& w : action.workers) {
     if (w.key.kind != proto::WORKER_KIND_CPU_EXPERT || !reply.has_ring()) continue;
@@ -328,20 +247,20 @@ absl::Status WorkerLinks::Attach(const AttachAction& action) {
                                 "attach " + WorkerName(w.key)));
   }
   auto streams = std::make_shared<StepStreams>(
-      ranks, StepStreams::Callbacks{
-                 .done =
-                     [this](proto::StepResult result) {
-                       step_sent_ = 0;
-                       loop_->PostResult(std::move(result));
-                     },
-                 .failed =
-                     [this, generation = action.generation](const std::string& error) {
-                       step_sent_ = 0;
-                       absl::MutexLock lock(&mutex_);
-                       registry_.OnStepFailed(generation, error);
-                       for (RegistryAction& a : registry_.TakeActions())
-                         actions_.push_back(std::move(a));
-                     }});
+      ranks,
+      StepStreams::Callbacks{.done =
+                                 [this](proto::StepResult result) {
+                                   step_sent_ = 0;
+                                   loop_->PostResult(std::move(result));
+                                 },
+                             .failed =
+                                 [this, generation = action.generation](const std::string& error) {
+                                   step_sent_ = 0;
+                                   absl::MutexLock lock(&mutex_);
+                                   registry_.OnStepFailed(generation, error);
+                                   for (RegistryAction& a : registry_.TakeActions())
+                                     actions_.push_back(std::move(a));
+                                 }});
   absl::MutexLock lock(&mutex_);
   if (!stopping_) streams_.swap(streams);
   return absl::OkStatus();

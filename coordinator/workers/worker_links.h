@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator's connections to its workers: carries gRPC calls to the Registry as events,
-// carries out its actions, and is the scheduler's way to the GPU workers: every
-// rank gets every plan, and a step is done when all have answered.
+// carries out its actions, and is the scheduler's way to the GPU workers.
 #ifndef KT_COORDINATOR_WORKERS_WORKER_LINKS_H_
 #define KT_COORDINATOR_WORKERS_WORKER_LINKS_H_
 
@@ -15,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "coordinator/scheduler/scheduler_loop.h"
 #include "coordinator/workers/registry.h"
+#include "coordinator/workers/step_streams.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/cpu_expert_worker.grpc.pb.h"
 #include "proto/diagnostics.pb.h"
@@ -55,11 +55,11 @@ class WorkerLinks final : public proto::Coordinator::Service, public StepTranspo
   void Send(const proto::StepPlan& plan) override;
 
  private:
-  class StepStreams;
   void Run();
   void CheckWatchdog();
   void Carry(RegistryAction& action);
   absl::Status Attach(const AttachAction& action);
+  void HoldSegments(const proto::AttachExpertsReply& reply);
 
   const proto::RuntimeConfig config_;
   const Callbacks callbacks_;

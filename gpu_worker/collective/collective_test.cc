@@ -23,8 +23,8 @@ class Group {
       : segment_(std::make_shared<Segment>(
             Segment::Create("collective", LocalGroupBytes(size)).value())) {
     for (int rank = 0; rank < size; ++rank) {
-      auto joined = JoinLocalGroup(
-          segment_, {.rank = rank, .size = size, .timeout_us = timeout_us});
+      auto joined =
+          JoinLocalGroup(segment_, {.rank = rank, .size = size, .timeout_us = timeout_us});
       EXPECT_TRUE(joined.ok()) << joined.status();
       ranks_.push_back(*std::move(joined));
     }
@@ -210,12 +210,10 @@ INSTANTIATE_TEST_SUITE_P(Ranks, CollectiveTest, ::testing::Values(1, 2, 3, 8));
 
 TEST(LocalGroupTest, OnlyRankZeroMakesAGroupAndOnlyOnce) {
   auto segment = std::make_shared<Segment>(Segment::Create("c", LocalGroupBytes(2)).value());
-  EXPECT_TRUE(
-      absl::IsFailedPrecondition(JoinLocalGroup(segment, {.rank = 1, .size = 2}).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(JoinLocalGroup(segment, {.rank = 1, .size = 2}).status()));
   EXPECT_TRUE(JoinLocalGroup(segment, {.rank = 0, .size = 2}).ok());
   EXPECT_TRUE(JoinLocalGroup(segment, {.rank = 1, .size = 2}).ok());
-  EXPECT_TRUE(
-      absl::IsFailedPrecondition(JoinLocalGroup(segment, {.rank = 0, .size = 2}).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(JoinLocalGroup(segment, {.rank = 0, .size = 2}).status()));
 }
 
 TEST(LocalGroupTest, WhatIsNoGroupOfThisShapeIsRefused) {
