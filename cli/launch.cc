@@ -74,7 +74,9 @@ NodeSpec MakeNodeSpec(const proto::RuntimeConfig& config, const std::string& pro
   coordinator.stop_timeout_ms = config.server().drain_timeout_ms() + kStopMarginMs;
   coordinator.critical = coordinator.reports_ready = coordinator.inherits_listener = true;
   spec.processes.push_back(std::move(coordinator));
-  spec.processes.push_back(Worker(program_dir, "kt-gpu-worker", config_path, 0));
+  for (int i = 0; i < config.device().tensor_parallel_size(); ++i) {
+    spec.processes.push_back(Worker(program_dir, "kt-gpu-worker", config_path, i));
+  }
   for (int i = 0; i < config.experts().worker_count(); ++i) {
     spec.processes.push_back(Worker(program_dir, "kt-cpu-expert-worker", config_path, i));
   }

@@ -10,6 +10,7 @@
 #include "common/base/status.h"
 #include "common/placement/expert_counts.h"
 #include "common/placement/strategy.h"
+#include "common/weights/tensor_shard.h"
 
 namespace kt::cli {
 namespace {
@@ -207,10 +208,14 @@ absl::Status FillComputation(const RunOptions& o, const ModelConfig& model,
   int64_t device_threads = o.device_threads > 0 ? o.device_threads
                            : o.cpuinfer > 0     ? o.cpuinfer
                                                 : default_threads;
+  const int ranks = Narrow(o.tensor_parallel_size);
+  if (absl::Status s = CheckShards(model, ranks); !s.ok())
+    return InvalidArgument("--tensor-parallel-size {}: {}", ranks, Message(s));
   topology::ThreadRequest request{static_cast<int>(expert_threads),
                                   static_cast<int>(workers.count),
                                   {workers.nodes.begin(), workers.nodes.end()},
                                   static_cast<int>(device_threads),
+                                  ranks,
                                   budget.usable_cores};
   KT_ASSIGN_OR_RETURN(topology::ThreadPlan plan, topology::SplitThreads(request, topology));
 
@@ -224,7 +229,7 @@ absl::Status FillComputation(const RunOptions& o, const ModelConfig& model,
   device->set_memory_bytes(o.device_memory_bytes);
   device->set_copy_gbps(o.device_copy_gbps);
   device->set_mem_fraction_static(o.mem_fraction_static);
-  device->set_tensor_parallel_size(1);
+  device->set_tensor_parallel_size(ranks);
   device->set_threads(Narrow(device_threads));
   device->set_deterministic(o.deterministic == "on");
   device->set_fp8_index_keys(o.fp8_index_keys);

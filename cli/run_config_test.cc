@@ -272,6 +272,22 @@ TEST_F(RunConfigTest, MissingChatTemplate) {
   EXPECT_THAT(Error(), HasSubstr("--chat-template /nonexistent.jinja"));
 }
 
+TEST_F(RunConfigTest, RanksShareTheHeads) {
+  AttentionConfig& a = model_.attentions.emplace_back();
+  a.num_heads = 8;
+  a.num_kv_heads = 4;
+  options_.tensor_parallel_size = 8;
+  proto::RuntimeConfig config = *Build();
+  EXPECT_EQ(config.device().tensor_parallel_size(), 8);
+  const NodeSpec spec = MakeNodeSpec(config, "/bin", 7);
+  EXPECT_EQ(spec.processes[8].name, "kt-gpu-worker-7");
+  EXPECT_EQ(spec.processes[8].argv.back(), "7");
+  options_.tensor_parallel_size = 3;
+  EXPECT_EQ(Error(),
+            "--tensor-parallel-size 3: 3 ranks cannot share the model's 8 attention heads; give "
+            "1, 2, 4, 8");
+}
+
 TEST_F(RunConfigTest, ProcessesOfARun) {
   options_.threadpool_count = 2;
   proto::RuntimeConfig config = *Build();

@@ -37,6 +37,7 @@ struct RunOptions {
   double device_copy_gbps = 0;
   int64_t device_threads = 0;
   double mem_fraction_static = 0;
+  int64_t tensor_parallel_size = 1;
   std::string kv_cache_dtype = "auto";
 
   std::string kt_method;  // empty: what the checkpoint is stored in

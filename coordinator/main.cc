@@ -112,15 +112,16 @@ void TellNodeReady() {
   close(fd);
 }
 
-// Rings that an earlier coordinator of this system left at the node.
-void DropRings(NodeClient& node) {
+// Segments that an earlier coordinator of this system left at the node.
+void DropSegments(NodeClient& node) {
   absl::StatusOr<std::string> text = node.SegmentsJson();
   if (!text.ok()) return;
   absl::StatusOr<Json> json = ParseJson(*text);
   if (!json.ok() || !json->contains("segments")) return;
   for (const Json& segment : (*json)["segments"]) {
     const std::string name = segment.value("name", "");
-    if (name.rfind("expert-ring-", 0) == 0) node.DropSegment(name).IgnoreError();
+    if (name.starts_with("expert-ring-") || name.starts_with("collective-"))
+      node.DropSegment(name).IgnoreError();
   }
 }
 
@@ -214,7 +215,7 @@ absl::Status Serve(const proto::RuntimeConfig& config, const sigset_t& stop_sign
 
   // From here on used by the links' thread alone.
   KT_ASSIGN_OR_RETURN(NodeClient node, NodeClient::Connect(runtime_dir + "/node.sock"));
-  DropRings(node);
+  DropSegments(node);
   auto warn = [](const absl::Status& s) {
     if (!s.ok()) spdlog::warn("{}", Message(s));
   };

@@ -48,6 +48,7 @@ class CpuExpertWorker final : public Worker {
                                 .workers = o.worker_count(),
                                 .nodes = {o.numa_nodes().begin(), o.numa_nodes().end()},
                                 .device_threads = context.config.device().threads(),
+                                .device_ranks = context.config.device().tensor_parallel_size(),
                                 .usable_cores = o.usable_cores()},
                                w->topology_));
     w->wait_ = plan.wait;

@@ -33,6 +33,10 @@ Widths WidthsOf(const ModelConfig& c, const AttentionConfig& a) {
       int q = a.num_heads * a.head_dim, kv = a.num_kv_heads * a.head_dim;
       if (a.output_gate) w.Add(2 * q);
       for (int width : {q, q, kv, kv}) w.Add(width);
+      if (a.qk_norm == QkNorm::kFullWidth) {
+        w.floats = 2;
+        ++w.pieces;
+      }
       break;
     }
     case AttentionKind::kMla:
@@ -142,19 +146,22 @@ void AttentionBlock::BeginStep(const StepInput& input) {
     p_.ops->RopeTable(p_.config->ropes[r], input.positions(), input.tokens(), cos_[r], sin_[r]);
 }
 
-void AttentionBlock::Run(size_t layer, const void* x, const StepInput& input,
-                         const SelectionTap& tap, float* out) {
+absl::Status AttentionBlock::Run(size_t layer, const void* x, const StepInput& input,
+                                 Collective* group, const SelectionTap& tap, float* out) {
   const ModelConfig& c = *p_.config;
   const AttentionConfig& a = c.attentions[static_cast<size_t>(c.layers[layer].attention)];
   Carver carver(workspace_, input.tokens(), p_.ops->activation_bytes());
   switch (a.kind) {
     case AttentionKind::kGqa:
-      return Gqa(a, layer, x, input, carver, out);
+      return Gqa(a, layer, x, input, group, carver, out);
     case AttentionKind::kMla:
-      return Latent(a, layer, x, input, tap, carver, out);
+      Latent(a, layer, x, input, tap, carver, out);
+      break;
     case AttentionKind::kDeltaNet:
-      return DeltaNet(a, layer, x, input, carver, out);
+      DeltaNet(a, layer, x, input, carver, out);
+      break;
   }
+  return absl::OkStatus();
 }
 
 void AttentionBlock::Rope(std::optional<int> rope, const HeadsView& x, int tokens, int heads) {
@@ -163,8 +170,31 @@ void AttentionBlock::Rope(std::optional<int> rope, const HeadsView& x, int token
   p_.ops->ApplyRope(p_.config->ropes[r], cos_[r], sin_[r], x, tokens, heads);
 }
 
-void AttentionBlock::Gqa(const AttentionConfig& a, size_t layer, const void* x,
-                         const StepInput& input, Carver& carver, float* out) {
+// Each rank holds some heads of a vector that is normed as a whole. Key heads that several ranks
+// hold count several times in both the sum and the width.
+absl::Status AttentionBlock::FullWidthNorm(const AttentionConfig& a, const AttentionWeights& w,
+                                           int tokens, Collective* group, Carver& carver, void* q,
+                                           void* k) {
+  const float eps = p_.config->rms_norm_eps;
+  const int q_width = a.num_heads * a.head_dim, kv_width = a.num_kv_heads * a.head_dim;
+  if (group == nullptr) {
+    p_.ops->RmsNorm(q, q_width, w.q_norm, eps, tokens, q_width, q, q_width);
+    p_.ops->RmsNorm(k, kv_width, w.k_norm, eps, tokens, kv_width, k, kv_width);
+    return absl::OkStatus();
+  }
+  float* q_sums = carver.Floats(2);
+  float* k_sums = q_sums + tokens;
+  p_.ops->SquareSums(q, tokens, q_width, q_sums);
+  p_.ops->SquareSums(k, tokens, kv_width, k_sums);
+  KT_RETURN_IF_ERROR(group->AllReduce(q_sums, 2 * tokens));
+  p_.ops->RmsNormPart(q, q_sums, q_width * group->size(), w.q_norm, eps, tokens, q_width);
+  p_.ops->RmsNormPart(k, k_sums, kv_width * group->size(), w.k_norm, eps, tokens, kv_width);
+  return absl::OkStatus();
+}
+
+absl::Status AttentionBlock::Gqa(const AttentionConfig& a, size_t layer, const void* x,
+                                 const StepInput& input, Collective* group, Carver& carver,
+                                 float* out) {
   const AttentionWeights& w = p_.dense->layers[layer].attention;
   const float eps = p_.config->rms_norm_eps;
   const int tokens = input.tokens(), d = a.head_dim;
@@ -193,8 +223,7 @@ void AttentionBlock::Gqa(const AttentionConfig& a, size_t layer, const void* x,
       p_.ops->RmsNorm(k, d, w.k_norm, eps, tokens * a.num_kv_heads, d, k, d);
       break;
     case QkNorm::kFullWidth:
-      p_.ops->RmsNorm(q, q_width, w.q_norm, eps, tokens, q_width, q, q_width);
-      p_.ops->RmsNorm(k, kv_width, w.k_norm, eps, tokens, kv_width, k, kv_width);
+      KT_RETURN_IF_ERROR(FullWidthNorm(a, w, tokens, group, carver, q, k));
       break;
   }
   Rope(a.rope, {q, q_width, d}, tokens, a.num_heads);
@@ -204,6 +233,7 @@ void AttentionBlock::Gqa(const AttentionConfig& a, size_t layer, const void* x,
   p_.ops->Attention(a, cache, w.sinks, q, input.sequences(), attended);
   if (a.output_gate) p_.ops->SigmoidMul(attended, gate, tokens, a.num_heads, d);
   p_.ops->LinearF32(w.o, attended, tokens, out);
+  return absl::OkStatus();
 }
 
 void AttentionBlock::Latent(const AttentionConfig& a, size_t layer, const void* x,

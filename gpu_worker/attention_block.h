@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "gpu_worker/collective/collective.h"
 #include "gpu_worker/dense_weights.h"
 #include "gpu_worker/kv_pool.h"
 #include "gpu_worker/step_input.h"
@@ -36,15 +37,19 @@ class AttentionBlock {
 
   // Once per step, before its layers: what all layers share.
   void BeginStep(const StepInput& input);
-  // out [tokens, hidden] fp32 of x [tokens, hidden] activation, layers in order.
-  void Run(size_t layer, const void* x, const StepInput& input, const SelectionTap& tap,
-           float* out);
+  // out [tokens, hidden] fp32 of x [tokens, hidden] activation, layers in order. `group`: the ranks
+  // whose parts add up to the layer's output, which is left to the caller; null: this one alone.
+  // Errors are those of the group.
+  absl::Status Run(size_t layer, const void* x, const StepInput& input, Collective* group,
+                   const SelectionTap& tap, float* out);
 
  private:
   // Cuts pieces off the workspace; each layer starts again.
   class Carver;
-  void Gqa(const AttentionConfig& a, size_t layer, const void* x, const StepInput& input,
-           Carver& carver, float* out);
+  absl::Status Gqa(const AttentionConfig& a, size_t layer, const void* x, const StepInput& input,
+                   Collective* group, Carver& carver, float* out);
+  absl::Status FullWidthNorm(const AttentionConfig& a, const AttentionWeights& w, int tokens,
+                             Collective* group, Carver& carver, void* q, void* k);
   void Latent(const AttentionConfig& a, size_t layer, const void* x, const StepInput& input,
               const SelectionTap& tap, Carver& carver, float* out);
   void Select(const AttentionConfig& a, const IndexerConfig& ix, size_t layer, const void* x,

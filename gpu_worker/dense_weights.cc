@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/base/status.h"
+#include "common/weights/tensor_shard.h"
 #include "worker/pack_stored.h"
 
 namespace kt {
@@ -23,7 +24,8 @@ class Placer {
 
   PackedMatrix Linear(const StoredMatrix& stored, const StoredVector& bias = {}) {
     if (!stored) return {};
-    PackedMatrix w = Part(stored.view);
+    PackedMatrix w =
+        stored.more.empty() ? Part(stored.view) : Part(GatherRows(stored, memory_ != nullptr).view);
     w.bias = Vector(bias);
     Done(stored);
     return w;
@@ -44,10 +46,10 @@ class Placer {
 
   const float* Vector(const StoredVector& stored, float added = 0) {
     if (!stored) return nullptr;
-    auto* p = reinterpret_cast<float*>(Take(static_cast<size_t>(stored.n) * sizeof(float)));
+    auto* p = reinterpret_cast<float*>(Take(static_cast<size_t>(stored.size()) * sizeof(float)));
     if (p == nullptr) return nullptr;
     stored.Read(p);
-    if (added != 0) std::for_each(p, p + stored.n, [&](float& x) { x += added; });
+    if (added != 0) std::for_each(p, p + stored.size(), [&](float& x) { x += added; });
     Done(*stored.tensor);
     return p;
   }

@@ -103,8 +103,9 @@ absl::StatusOr<std::vector<SelfCheckRow>> CheckDevice(const DeviceCheck& c, Para
     if (!config.layers[l].shares_selection &&
         (seen.insert({config.layers[l].attention, summary.attention.precision}).second ||
          c.all_layers)) {
-      compare(layer, "attention", summary.attention.precision, values,
-              [&](Rig& rig, float* out) { rig.attention.Run(l, x.data(), input, nullptr, out); });
+      compare(layer, "attention", summary.attention.precision, values, [&](Rig& rig, float* out) {
+        rig.attention.Run(l, x.data(), input, nullptr, nullptr, out).IgnoreError();
+      });
     }
     const FfnWeights& ffn = c.dense->layers[l].ffn;
     if (ffn.gate.n > 0 && (seen.insert({-1, summary.ffn.precision}).second || c.all_layers)) {
@@ -114,7 +115,7 @@ absl::StatusOr<std::vector<SelfCheckRow>> CheckDevice(const DeviceCheck& c, Para
     }
   }
   if (c.all_layers) {
-    const int64_t logits = int64_t{kTokens} * config.vocab;
+    const int64_t logits = int64_t{kTokens} * c.dense->head.n;
     compare(-1, "head", c.summary->embeddings.precision, logits, [&](Rig& rig, float* out) {
       rig.ops->LinearF32(c.dense->head, x.data(), kTokens, out);
     });

@@ -6,6 +6,7 @@
 
 #include "common/base/status.h"
 #include "common/observe/timeline.h"
+#include "common/weights/tensor_shard.h"
 #include "spdlog/spdlog.h"
 
 namespace kt {
@@ -128,12 +129,23 @@ std::vector<HeadRow> RowsOf(const proto::StepPlan& plan) {
   return rows;
 }
 
+// Ranks of different steps must not exchange values.
+absl::Status CheckSameStep(const proto::StepPlan& plan, Collective& group) {
+  const uint64_t own[] = {plan.step_id(), plan.placement_version()};
+  uint64_t first[] = {own[0], own[1]};
+  KT_RETURN_IF_ERROR(group.Broadcast(first, sizeof(first), 0));
+  if (std::equal(own, own + 2, first)) return absl::OkStatus();
+  return FailedPrecondition("rank {} runs step {} at placement {}, rank 0 step {} at {}",
+                            group.rank(), own[0], own[1], first[0], first[1]);
+}
+
 }  // namespace
 
-size_t Engine::WorkspaceBytes(const ModelConfig& c, int activation_bytes) {
+size_t Engine::WorkspaceBytes(const ModelConfig& c, int ranks, int activation_bytes) {
+  const size_t copies = ranks > 1 ? 3 : 1;  // of the logits
   return static_cast<size_t>(kHeadRows) *
              (2 * static_cast<size_t>(c.hidden) * static_cast<size_t>(activation_bytes) +
-              static_cast<size_t>(c.vocab) * 4) +
+              copies * static_cast<size_t>(c.vocab) * 4) +
          3 * 256;
 }
 
@@ -143,7 +155,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Parts& parts) {
   KT_ASSIGN_OR_RETURN(e.input_, StepInput::Allocate(parts.limits, *parts.device));
   int ab = parts.ops->activation_bytes();
   KT_ASSIGN_OR_RETURN(
-      e.memory_, parts.device->Allocate(WorkspaceBytes(*parts.config, ab), "logits workspace"));
+      e.memory_,
+      parts.device->Allocate(WorkspaceBytes(*parts.config, parts.ranks, ab), "logits workspace"));
   size_t row_bytes = (static_cast<size_t>(kHeadRows) * static_cast<size_t>(parts.config->hidden) *
                           static_cast<size_t>(ab) +
                       255) /
@@ -151,6 +164,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Parts& parts) {
   e.picked_ = e.memory_.As<uint8_t>();
   e.normed_ = e.memory_.As<uint8_t>() + row_bytes;
   e.logits_ = reinterpret_cast<float*>(e.memory_.As<uint8_t>() + 2 * row_bytes);
+  if (parts.ranks > 1) {
+    e.own_logits_ = e.logits_ + int64_t{kHeadRows} * parts.config->vocab;
+    e.rank_logits_ = e.own_logits_ + int64_t{kHeadRows} * parts.config->vocab;
+  }
   return engine;
 }
 
@@ -160,10 +177,26 @@ void Engine::SetChannel(std::shared_ptr<ExpertChannel> channel) {
   channel_ = std::move(channel);
 }
 
+void Engine::SetGroup(std::shared_ptr<Collective> group) {
+  absl::MutexLock lock(&mutex_);
+  if (group_ != nullptr) group_->Abort();
+  group_ = std::move(group);
+}
+
 proto::StepResult Engine::RunStep(const proto::StepPlan& plan) {
   proto::StepResult result;
-  absl::Status status = Run(plan, result);
+  std::shared_ptr<ExpertChannel> channel;
+  std::shared_ptr<Collective> group;
+  {
+    absl::MutexLock lock(&mutex_);
+    channel = channel_;
+    group = group_;
+  }
+  absl::Status status = p_.ranks > 1 && group == nullptr
+                            ? FailedPrecondition("the ranks are not connected")
+                            : Run(plan, channel.get(), group.get(), result);
   if (!status.ok()) {
+    if (group != nullptr) group->Abort();
     result.Clear();
     result.set_error(Message(status));
   }
@@ -171,10 +204,12 @@ proto::StepResult Engine::RunStep(const proto::StepPlan& plan) {
   return result;
 }
 
-absl::Status Engine::Run(const proto::StepPlan& plan, proto::StepResult& result) {
+absl::Status Engine::Run(const proto::StepPlan& plan, ExpertChannel* channel, Collective* group,
+                         proto::StepResult& result) {
   timeline::Span span("step", "step", static_cast<int64_t>(plan.step_id()));
   int64_t start = NowUs();
   KT_RETURN_IF_ERROR(CheckStepPlan(plan, p_.limits));
+  if (group != nullptr) KT_RETURN_IF_ERROR(CheckSameStep(plan, *group));
   const ModelConfig& c = *p_.config;
   KT_RETURN_IF_ERROR(CheckHeat(plan, c));
   if (plan.mode() == proto::STEP_MODE_LAYERWISE && p_.stream == nullptr) {
@@ -192,6 +227,7 @@ absl::Status Engine::Run(const proto::StepPlan& plan, proto::StepResult& result)
   }
   KT_RETURN_IF_ERROR(input_.Fill(plan, *p_.device));
   for (const proto::SequenceStep& s : plan.sequences()) {
+    if (p_.rank != 0) break;
     proto::SequenceResult* r = result.add_sequences();
     r->set_sequence_id(s.sequence_id());
     for (int i = 0; i < s.target_ids_size(); ++i) r->add_targets()->set_token_id(-1);
@@ -199,19 +235,20 @@ absl::Status Engine::Run(const proto::StepPlan& plan, proto::StepResult& result)
       for (size_t i = 0; i < c.layers.size() + 2; ++i) r->mutable_capture()->add_hidden();
     }
   }
-  const ForwardTaps taps = MakeTaps(plan, result);
+  const ForwardTaps taps = p_.rank == 0 ? MakeTaps(plan, result) : ForwardTaps{};
   proto::StepMode mode = plan.mode();
-  absl::Status forward = RunForward(plan, mode, taps);
+  absl::Status forward = RunForward(plan, mode, channel, group, taps);
   if (mode == proto::STEP_MODE_LAYERWISE && absl::IsResourceExhausted(forward)) {
     spdlog::warn("step {}: runs hybrid, not layerwise: {}", plan.step_id(), Message(forward));
     mode = proto::STEP_MODE_HYBRID;
     ClearCaptures(result);
-    forward = RunForward(plan, mode, taps);
+    forward = RunForward(plan, mode, channel, group, taps);
   }
   KT_RETURN_IF_ERROR(forward);
 
   int64_t head_start = NowUs();
-  KT_RETURN_IF_ERROR(Head(plan, result));
+  KT_RETURN_IF_ERROR(Head(plan, group, result));
+  if (p_.rank != 0) return absl::OkStatus();
   for (size_t l = 0; l < c.layers.size(); ++l) {
     const std::vector<uint32_t>& counts = p_.forward->expert_counts()[l];
     if (counts.empty()) continue;
@@ -252,21 +289,17 @@ void Engine::SetTimings(proto::StepTimings& t) const {
 }
 
 absl::Status Engine::RunForward(const proto::StepPlan& plan, proto::StepMode mode,
+                                ExpertChannel* channel, Collective* group,
                                 const ForwardTaps& taps) {
   KT_RETURN_IF_ERROR(p_.residents->BeginStep(plan.placement_version(),
                                              p_.stream != nullptr ? p_.stream->arenas() : nullptr));
   if (mode == proto::STEP_MODE_LAYERWISE) {
     StepExperts experts{.layerwise = true};
     if (p_.residents_change && plan.heat_size() > 0) experts.heat = HeatOf(plan, *p_.config);
-    return p_.forward->Run(input_, experts, taps);
-  }
-  std::shared_ptr<ExpertChannel> channel;
-  {
-    absl::MutexLock lock(&mutex_);
-    channel = channel_;
+    return p_.forward->Run(input_, experts, group, taps);
   }
   if (channel != nullptr) channel->BeginStep();
-  const absl::Status status = p_.forward->Run(input_, {.channel = channel.get()}, taps);
+  const absl::Status status = p_.forward->Run(input_, {.channel = channel}, group, taps);
   if (channel != nullptr) channel->EndStep();
   return status;
 }
@@ -352,7 +385,33 @@ ForwardTaps Engine::MakeTaps(const proto::StepPlan& plan, proto::StepResult& res
   return taps;
 }
 
-absl::Status Engine::Head(const proto::StepPlan& plan, proto::StepResult& result) {
+absl::Status Engine::Logits(int rows, Collective* group) {
+  const PackedMatrix& head = p_.dense->head;
+  if (group == nullptr) {
+    p_.ops->LinearF32(head, normed_, rows, logits_);
+    return absl::OkStatus();
+  }
+  if (head.n > 0) p_.ops->LinearF32(head, normed_, rows, own_logits_);
+  const int vocab = p_.config->vocab;
+  std::vector<int64_t> counts;
+  for (int r = 0; r < group->size(); ++r)
+    counts.push_back(int64_t{rows} * TilesOfRank(vocab, r, group->size()).size());
+  KT_RETURN_IF_ERROR(group->AllGather(own_logits_, counts, rank_logits_));
+  if (p_.rank != 0) return absl::OkStatus();
+  const float* from = rank_logits_;
+  for (int r = 0; r < group->size(); ++r) {
+    const RowRange part = TilesOfRank(vocab, r, group->size());
+    for (int i = 0; i < rows; ++i, from += part.size()) {
+      KT_RETURN_IF_ERROR(p_.device->CopyAsync(logits_ + int64_t{i} * vocab + part.begin, from,
+                                              static_cast<size_t>(part.size()) * 4,
+                                              CopyKind::kDeviceToDevice, StreamId{}));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Head(const proto::StepPlan& plan, Collective* group,
+                          proto::StepResult& result) {
   timeline::Span span("head and sampling");
   const ModelConfig& c = *p_.config;
   std::vector<HeadRow> rows = RowsOf(plan);
@@ -361,20 +420,21 @@ absl::Status Engine::Head(const proto::StepPlan& plan, proto::StepResult& result
   std::vector<SamplingArrays> arrays(kHeadRows);
   std::vector<std::pair<const HeadRow*, bool>> owners;  // of each job; true: a target, not a draw
   for (size_t begin = 0; begin < rows.size(); begin += kHeadRows) {
-    std::span<const HeadRow> group(rows.data() + begin,
+    std::span<const HeadRow> batch(rows.data() + begin,
                                    std::min<size_t>(kHeadRows, rows.size() - begin));
-    int count = static_cast<int>(group.size());
+    int count = static_cast<int>(batch.size());
     picked.clear();
-    for (const HeadRow& r : group) picked.push_back(r.row);
+    for (const HeadRow& r : batch) picked.push_back(r.row);
     p_.ops->GatherRows(p_.forward->residual(), picked, c.hidden, picked_);
     p_.ops->RmsNorm(picked_, c.hidden, p_.dense->final_norm, c.rms_norm_eps, count, c.hidden,
                     normed_, c.hidden);
-    p_.ops->LinearF32(p_.dense->head, normed_, count, logits_);
+    KT_RETURN_IF_ERROR(Logits(count, group));
+    if (p_.rank != 0) continue;
 
     jobs.clear();
     owners.clear();
     for (int i = 0; i < count; ++i) {
-      const HeadRow& r = group[static_cast<size_t>(i)];
+      const HeadRow& r = batch[static_cast<size_t>(i)];
       const proto::SequenceStep& s = plan.sequences(r.sequence);
       if (s.target_ids_size() != 0 && s.target_ids(r.offset) >= 0) {
         jobs.push_back({.row = i,

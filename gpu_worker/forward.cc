@@ -7,6 +7,7 @@
 #include "common/base/status.h"
 #include "common/observe/timeline.h"
 #include "common/placement/update_policy.h"
+#include "common/weights/tensor_shard.h"
 #include "worker/expert_timing.h"
 
 namespace kt {
@@ -82,21 +83,65 @@ absl::StatusOr<std::unique_ptr<Forward>> Forward::Create(const Parts& parts) {
   return forward;
 }
 
-absl::Status Forward::Run(const StepInput& input, const StepExperts& experts,
+absl::Status Forward::Embed(const StepInput& input, Collective* group) {
+  const int tokens = input.tokens(), hidden = p_.config->hidden;
+  if (group == nullptr) {
+    p_.ops->Embed(p_.dense->embedding, input.token_ids(), tokens, residual_);
+    return absl::OkStatus();
+  }
+  const int first = TilesOfRank(p_.config->vocab, group->rank(), group->size()).begin;
+  p_.ops->EmbedPart(p_.dense->embedding, first, input.token_ids(), tokens, hidden, part_);
+  KT_RETURN_IF_ERROR(group->AllReduce(part_, int64_t{tokens} * hidden));
+  p_.ops->Round(part_, tokens, hidden, residual_);
+  return absl::OkStatus();
+}
+
+absl::Status Forward::Close(std::span<const float* const> parts, int tokens, Collective* group) {
+  const int hidden = p_.config->hidden;
+  if (group == nullptr) {
+    p_.ops->AddParts(residual_, parts, tokens, hidden);
+    return absl::OkStatus();
+  }
+  float* sum = !parts.empty() && parts[0] == routed_ ? routed_ : part_;
+  p_.ops->SumParts(parts, tokens, hidden, sum);
+  KT_RETURN_IF_ERROR(group->AllReduce(sum, int64_t{tokens} * hidden));
+  p_.ops->AddParts(residual_, std::array<const float*, 1>{sum}, tokens, hidden);
+  return absl::OkStatus();
+}
+
+// All ranks begin, or none does.
+absl::Status Forward::BeginLayerwise(Collective* group) {
+  absl::Status begun = p_.stream->Begin(*p_.residents);
+  if (group == nullptr) return begun;
+  float without = absl::IsResourceExhausted(begun) ? 1 : 0;
+  if (!begun.ok() && without == 0) return begun;
+  KT_RETURN_IF_ERROR(group->AllReduce(&without, 1));
+  if (begun.ok() && without > 0)
+    return ResourceExhausted("{} of {} ranks have no memory for a layerwise step", without,
+                             group->size());
+  return begun;
+}
+
+absl::Status Forward::Run(const StepInput& input, const StepExperts& experts, Collective* group,
                           const ForwardTaps& taps) {
   times_ = {};
-  if (!experts.layerwise) return RunLayers(input, experts, taps);
-  absl::Status status = p_.stream->Begin(*p_.residents);
-  if (status.ok()) status = RunLayers(input, experts, taps);
+  if (!experts.layerwise) return RunLayers(input, experts, group, taps);
+  absl::Status status = BeginLayerwise(group);
+  if (status.ok()) {
+    status = RunLayers(input, experts, group, taps);
+    // The other ranks are in the middle of it.
+    if (group != nullptr && absl::IsResourceExhausted(status))
+      status = Aborted("{}", Message(status));
+  }
   const absl::Status ended = p_.stream->End();
   return status.ok() ? ended : status;
 }
 
 absl::Status Forward::RunLayers(const StepInput& input, const StepExperts& experts,
-                                const ForwardTaps& taps) {
+                                Collective* group, const ForwardTaps& taps) {
   const ModelConfig& c = *p_.config;
   int tokens = input.tokens();
-  p_.ops->Embed(p_.dense->embedding, input.token_ids(), tokens, residual_);
+  KT_RETURN_IF_ERROR(Embed(input, group));
   attention_.BeginStep(input);
   if (taps.hidden) taps.hidden(0, residual_);
   for (size_t l = 0; l < c.layers.size(); ++l) {
@@ -106,18 +151,21 @@ absl::Status Forward::RunLayers(const StepInput& input, const StepExperts& exper
                     c.hidden);
     {
       timeline::Span span("attention", "layer", static_cast<int64_t>(l));
-      attention_.Run(l, normed_, input, taps.selection, part_);
+      KT_RETURN_IF_ERROR(attention_.Run(l, normed_, input, group, taps.selection, part_));
     }
-    p_.ops->AddParts(residual_, std::array<const float*, 1>{part_}, tokens, c.hidden);
+    KT_RETURN_IF_ERROR(Close(std::array<const float*, 1>{part_}, tokens, group));
     p_.ops->RmsNorm(residual_, c.hidden, w.post_attention_norm, c.rms_norm_eps, tokens, c.hidden,
                     normed_, c.hidden);
     if (c.layers[l].moe) {
       times_.attention_ms += Since(start);
-      KT_RETURN_IF_ERROR(Moe(l, tokens, experts, taps));
+      KT_RETURN_IF_ERROR(Moe(l, tokens, experts, group, taps));
     } else {
       timeline::Span span("feed-forward", "layer", static_cast<int64_t>(l));
-      RunFfn(*p_.ops, w.ffn, normed_, tokens, ffn_, part_);
-      p_.ops->AddParts(residual_, std::array<const float*, 1>{part_}, tokens, c.hidden);
+      // A rank may have no rows of a narrow layer.
+      const std::array<const float*, 1> part{part_};
+      const bool has_rows = w.ffn.gate.n > 0;
+      if (has_rows) RunFfn(*p_.ops, w.ffn, normed_, tokens, ffn_, part_);
+      KT_RETURN_IF_ERROR(Close(std::span(part).first(has_rows ? 1 : 0), tokens, group));
       times_.attention_ms += Since(start);
     }
     if (taps.hidden) taps.hidden(static_cast<int>(l) + 1, residual_);
@@ -125,7 +173,7 @@ absl::Status Forward::RunLayers(const StepInput& input, const StepExperts& exper
   return absl::OkStatus();
 }
 
-absl::Status Forward::Moe(size_t l, int tokens, const StepExperts& experts,
+absl::Status Forward::Moe(size_t l, int tokens, const StepExperts& experts, Collective* group,
                           const ForwardTaps& taps) {
   const ModelConfig& c = *p_.config;
   const MoeConfig& moe = c.moes[static_cast<size_t>(*c.layers[l].moe)];
@@ -142,7 +190,7 @@ absl::Status Forward::Moe(size_t l, int tokens, const StepExperts& experts,
 
   ExpertTicket ticket = 0;
   bool submitted = false;
-  if (!experts.layerwise) {
+  if (!experts.layerwise && (group == nullptr || group->rank() == 0)) {
     KT_ASSIGN_OR_RETURN(submitted, SubmitExperts(l, moe, tokens, experts.channel, &ticket));
   }
   // While expert workers or copies are at it: resident and shared experts. The order of the sum is
@@ -188,8 +236,7 @@ absl::Status Forward::Moe(size_t l, int tokens, const StepExperts& experts,
     for (int i = 0; i < experts.channel->workers(); ++i)
       parts[count++] = experts.channel->partial(i, ticket);
   }
-  p_.ops->AddParts(residual_, std::span(parts.data(), count), tokens, c.hidden);
-  return absl::OkStatus();
+  return Close(std::span(parts.data(), count), tokens, group);
 }
 
 // The step's choice, on the host; how often each expert is in it; what reading those costs.

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "gpu_worker/attention_block.h"
+#include "gpu_worker/collective/collective.h"
 #include "gpu_worker/dense_weights.h"
 #include "gpu_worker/device.h"
 #include "gpu_worker/expert_client/expert_channel.h"
@@ -74,10 +75,13 @@ class Forward {
   static absl::StatusOr<std::unique_ptr<Forward>> Create(const Parts& parts);
   static size_t WorkspaceBytes(const ModelConfig& config, int tokens_max, int activation_bytes);
 
-  // The rows' residual stream after the last layer is in residual() afterwards. Errors are those of
-  // channel and device; the cache rows of the step are then undefined, and residents may have
-  // changed in some layers (ResidentExperts::BeginStep).
-  absl::Status Run(const StepInput& input, const StepExperts& experts, const ForwardTaps& taps);
+  // The rows' residual stream after the last layer is in residual() afterwards. `group`: the ranks
+  // that share the model, of which rank 0 alone has the channel; null: this one has all of it.
+  // Errors are those of channel, group and device; the cache rows of the step are then undefined,
+  // and residents may have changed in some layers (ResidentExperts::BeginStep). ResourceExhausted:
+  // no rank has begun a layerwise step, for want of device memory.
+  absl::Status Run(const StepInput& input, const StepExperts& experts, Collective* group,
+                   const ForwardTaps& taps);
   // Right after ExpertStream::Measure: milliseconds that a row takes in all layers' experts on the
   // device.
   double MeasureRow();
@@ -88,9 +92,14 @@ class Forward {
 
  private:
   explicit Forward(const Parts& parts) : p_(parts) {}
-  absl::Status RunLayers(const StepInput& input, const StepExperts& experts,
+  absl::Status BeginLayerwise(Collective* group);
+  absl::Status RunLayers(const StepInput& input, const StepExperts& experts, Collective* group,
                          const ForwardTaps& taps);
-  absl::Status Moe(size_t l, int tokens, const StepExperts& experts, const ForwardTaps& taps);
+  absl::Status Embed(const StepInput& input, Collective* group);
+  absl::Status Moe(size_t l, int tokens, const StepExperts& experts, Collective* group,
+                   const ForwardTaps& taps);
+  // Adds to the residual what the ranks' parts [tokens, hidden] sum up to.
+  absl::Status Close(std::span<const float* const> parts, int tokens, Collective* group);
   absl::Status CountExperts(size_t l, const MoeConfig& moe, int tokens);
   absl::StatusOr<bool> SubmitExperts(size_t l, const MoeConfig& moe, int tokens,
                                      ExpertChannel* channel, ExpertTicket* ticket);

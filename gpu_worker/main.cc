@@ -6,6 +6,7 @@
 #include "common/placement/placement.h"
 #include "common/topology/cpu_budget.h"
 #include "common/topology/thread_pool.h"
+#include "common/weights/tensor_shard.h"
 #include "gpu_worker/device_check.h"
 #include "gpu_worker/device_host.h"
 #include "gpu_worker/rank_engine.h"
@@ -18,6 +19,10 @@
 
 namespace kt {
 namespace {
+
+static_assert(kShardTileRows == kTileRows && kShardsMax == kLocalRanksMax);
+// The watchdog ends a rank that hangs; who waits for it must not give up before.
+constexpr int64_t kGroupMarginUs = 10'000'000;
 
 class GpuWorker final : public Worker {
  public:
@@ -36,11 +41,16 @@ class GpuWorker final : public Worker {
                                 .workers = experts.worker_count(),
                                 .nodes = {experts.numa_nodes().begin(), experts.numa_nodes().end()},
                                 .device_threads = config.device().threads(),
+                                .device_ranks = config.device().tensor_parallel_size(),
                                 .usable_cores = experts.usable_cores()},
                                w->topology_));
+    if (context.index >= static_cast<int>(plan.devices.size())) {
+      return InvalidArgument("--index {}: there are {} ranks", context.index, plan.devices.size());
+    }
     w->wait_ = plan.wait;
-    w->pool_ = std::make_unique<topology::ThreadPool>(w->topology_, "kt-device", plan.device.pins,
-                                                      plan.wait);
+    w->pool_ = std::make_unique<topology::ThreadPool>(
+        w->topology_, "kt-device", plan.devices[static_cast<size_t>(context.index)].pins,
+        plan.wait);
     if (!w->pool_->warning().empty()) spdlog::warn("{}", w->pool_->warning());
     w->device_ = MakeHostDevice(static_cast<size_t>(config.device().memory_bytes()),
                                 config.device().copy_gbps());
@@ -50,15 +60,19 @@ class GpuWorker final : public Worker {
   absl::StatusOr<proto::WorkerFacts> Load(
       const std::function<void(uint64_t, uint64_t)>& progress) override {
     const proto::RuntimeConfig& config = context_.config;
-    KT_ASSIGN_OR_RETURN(model_, LoadModelConfig(config.model().path()));
+    KT_ASSIGN_OR_RETURN(const ModelConfig whole, LoadModelConfig(config.model().path()));
     KT_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(config.model().path()));
-    KT_ASSIGN_OR_RETURN(StoredModel stored, ResolveWeights(model_, *checkpoint));
+    KT_ASSIGN_OR_RETURN(StoredModel stored, ResolveWeights(whole, *checkpoint));
+    const int ranks = config.device().tensor_parallel_size();
+    KT_RETURN_IF_ERROR(CheckShards(whole, ranks));
+    TensorShard shard = ShardOf(whole, stored, context_.index, ranks);
+    model_ = std::move(shard.config);
+    stored = std::move(shard.stored);
     const bool exact = config.device().activation_dtype() == "float32";
     const DenseWeights::Options dense{.exact = exact,
                                       .plain_latent = !config.device().deterministic()};
     uint64_t dense_bytes = DenseWeights::Bytes(model_, stored, dense);
-    const int rows = model_.moes.empty() ? 0 : model_.moes[0].intermediate;
-    KT_RETURN_IF_ERROR(PlanExperts(stored, rows, {0, rows}));
+    KT_RETURN_IF_ERROR(PlanExperts(whole, stored));
     const uint64_t resident_bytes = experts_->ResidentBytes(model_, stored);
     const uint64_t buffer_bytes = experts_->BufferBytes();
     uint64_t total = dense_bytes + resident_bytes;
@@ -87,7 +101,8 @@ class GpuWorker final : public Worker {
           ExpertBank::Load(model_, stored, *checkpoint, experts_->held(), experts_->slice,
                            experts_->form, resident_memory_.As<uint8_t>(), *pool_,
                            [&](uint64_t done) { progress(dense_bytes + done, total); }));
-      residents_ = ResidentExperts::Fixed(model_, &resident_, experts_->held(), rows);
+      residents_ = ResidentExperts::Fixed(model_, &resident_, experts_->sets,
+                                          experts_->slice.end - experts_->slice.begin);
     }
     if (experts_->pieces) {
       KT_ASSIGN_OR_RETURN(stream_,
@@ -144,9 +159,13 @@ class GpuWorker final : public Worker {
   }
 
   grpc::Service* service() override { return service_.get(); }
+  void Stop() override {
+    engine_->SetGroup(nullptr);
+    engine_->SetChannel(nullptr);
+  }
 
  private:
-  absl::Status PlanExperts(const StoredModel& stored, int intermediate, IntermediateSlice slice) {
+  absl::Status PlanExperts(const ModelConfig& whole, const StoredModel& stored) {
     const proto::RuntimeConfig& config = context_.config;
     const std::string& dir = config.model().weight_path();
     std::unique_ptr<Checkpoint> checkpoint;
@@ -154,11 +173,10 @@ class GpuWorker final : public Worker {
     const bool elsewhere = dir != config.model().path();
     if (elsewhere) {
       KT_ASSIGN_OR_RETURN(checkpoint, Checkpoint::Open(dir));
-      KT_ASSIGN_OR_RETURN(others, ResolveWeights(model_, *checkpoint, StoredParts::kExperts));
+      KT_ASSIGN_OR_RETURN(others, ResolveWeights(whole, *checkpoint, StoredParts::kExperts));
     }
-    KT_ASSIGN_OR_RETURN(
-        experts_,
-        PlanRankExperts(config, model_, stored, elsewhere ? others : stored, intermediate, slice));
+    KT_ASSIGN_OR_RETURN(experts_, PlanRankExperts(config, whole, stored,
+                                                  elsewhere ? others : stored, context_.index));
     return absl::OkStatus();
   }
 
@@ -193,15 +211,22 @@ class GpuWorker final : public Worker {
 
   absl::Status BuildEngine() {
     const proto::RuntimeConfig& config = context_.config;
+    const int ranks = config.device().tensor_parallel_size();
     KT_ASSIGN_OR_RETURN(engine_, BuildRankEngine({.config = &config,
                                                   .model = &model_,
                                                   .device = device_.get(),
                                                   .parallel = pool_.get(),
                                                   .isa = context_.isa,
+                                                  .rank = context_.index,
                                                   .dense = &dense_,
                                                   .experts = experts_.get(),
                                                   .residents = &residents_,
                                                   .stream = stream_.get()}));
+    const LocalGroup group{
+        .rank = context_.index,
+        .size = ranks,
+        .spin_us = wait_.spin_us,
+        .timeout_us = config.server().watchdog_timeout_s() * int64_t{1'000'000} + kGroupMarginUs};
     const MoeConfig moe = model_.moes.empty() ? MoeConfig{} : model_.moes[0];
     RingShape shape{.workers = config.experts().worker_count(),
                     .tokens_max = StepTokensMax(config.scheduler()),
@@ -209,7 +234,7 @@ class GpuWorker final : public Worker {
                     .top_k = moe.top_k,
                     .activation_bytes = engine_->ops->activation_bytes()};
     service_ = std::make_unique<WorkerService>(
-        engine_->engine.get(), shape, RingWaitPolicy{wait_.spin_us}, context_.segments,
+        engine_->engine.get(), shape, RingWaitPolicy{wait_.spin_us}, group, context_.segments,
         [this](const proto::AttachExpertsRequest& request) { return MapArenas(request); },
         config.scheduler().gpu_prefill_token_threshold() < 0, [this] { pool_->BindCaller(); },
         [this](bool all) { return SelfCheck(all); });

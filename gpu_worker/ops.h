@@ -85,10 +85,19 @@ class Ops {
 
   // out [tokens, k] = rows ids[t] of the table.
   virtual void Embed(const PackedMatrix& table, const int32_t* ids, int tokens, void* out) = 0;
+  // Of ranks that share a vocabulary: out [tokens, n] fp32 = rows ids[t] - first of the table,
+  // zeros for ids that it does not have.
+  virtual void EmbedPart(const PackedMatrix& table, int first, const int32_t* ids, int tokens,
+                         int n, float* out) = 0;
   // y [tokens, n] = norm of x [tokens, n] with weight [n]; strides in elements between rows. y may
   // be x.
   virtual void RmsNorm(const void* x, int64_t x_stride, const float* weight, float eps, int rows,
                        int n, void* y, int64_t y_stride) = 0;
+  // A norm of vectors that ranks share: sums [rows] of the squares of x [rows, n], and, given those
+  // of the whole vectors of `width` values, the norm of x in place.
+  virtual void SquareSums(const void* x, int rows, int n, float* sums) = 0;
+  virtual void RmsNormPart(void* x, const float* sums, int width, const float* weight, float eps,
+                           int rows, int n) = 0;
   virtual void LayerNorm(const void* x, const float* weight, const float* bias, float eps, int rows,
                          int n, void* y) = 0;
   // y [tokens, n] activation = x W^T + bias.
@@ -165,6 +174,11 @@ class Ops {
   // residual [tokens, n] += parts[0] + parts[1] + ..., summed in this order in fp32 and rounded
   // once.
   virtual void AddParts(void* residual, std::span<const float* const> parts, int tokens, int n) = 0;
+  // y [tokens, n] fp32 = parts[0] + parts[1] + ..., in this order; zeros without parts. y may be
+  // parts[0] and no other.
+  virtual void SumParts(std::span<const float* const> parts, int tokens, int n, float* y) = 0;
+  // y [tokens, n] activation = x.
+  virtual void Round(const float* x, int tokens, int n, void* y) = 0;
   // Copies rows of x [_, n] to y [count, n]: row indices in host memory.
   virtual void GatherRows(const void* x, std::span<const int> rows, int n, void* y) = 0;
   // For tests: activation values as fp32 in host memory.

@@ -2,6 +2,7 @@
 #include "gpu_worker/ops_host.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "common/base/status.h"
@@ -70,6 +71,48 @@ class HostOps final : public Ops {
         UnpackRow(table, ids[t], static_cast<float*>(out) + int64_t{t} * table.k);
       }
     }
+  }
+
+  void EmbedPart(const PackedMatrix& table, int first, const int32_t* ids, int tokens, int n,
+                 float* out) override {
+    for (int t = 0; t < tokens; ++t, out += n) {
+      if (ids[t] >= first && ids[t] < first + table.n) {
+        UnpackRow(table, ids[t] - first, out);
+      } else {
+        std::fill_n(out, n, 0.0f);
+      }
+    }
+  }
+
+  void SquareSums(const void* x, int rows, int n, float* sums) override {
+    Split(rows, n, [&](int first, int count) {
+      for (int r = first; r < first + count; ++r) {
+        double sum = 0;
+        for (int i = 0; i < n; ++i) {
+          const double value = Value(x, int64_t{r} * n + i);
+          sum += value * value;
+        }
+        sums[r] = static_cast<float>(sum);
+      }
+    });
+  }
+
+  void RmsNormPart(void* x, const float* sums, int width, const float* weight, float eps, int rows,
+                   int n) override {
+    Split(rows, n, [&](int first, int count) {
+      for (int r = first; r < first + count; ++r) {
+        const float scale = 1 / std::sqrt(sums[r] / static_cast<float>(width) + eps);
+        for (int i = 0; i < n; ++i) {
+          const int64_t at = int64_t{r} * n + i;
+          const float y = Value(x, at) * scale * weight[i];
+          if (o_.bf16) {
+            static_cast<bf16*>(x)[at] = ToBf16(y);
+          } else {
+            static_cast<float*>(x)[at] = y;
+          }
+        }
+      }
+    });
   }
 
   void RmsNorm(const void* x, int64_t x_stride, const float* weight, float eps, int rows, int n,
@@ -308,6 +351,30 @@ class HostOps final : public Ops {
     });
   }
 
+  void SumParts(std::span<const float* const> parts, int tokens, int n, float* y) override {
+    const int64_t values = int64_t{tokens} * n;
+    if (parts.empty()) return static_cast<void>(std::fill_n(y, values, 0.0f));
+    if (parts[0] != y) std::copy_n(parts[0], values, y);
+    if (parts.size() == 1) return;
+    Split(tokens, n, [&](int first, int count) {
+      for (const float* part : parts.subspan(1)) {
+        for (int64_t i = int64_t{first} * n; i < int64_t{first + count} * n; ++i) y[i] += part[i];
+      }
+    });
+  }
+
+  void Round(const float* x, int tokens, int n, void* y) override {
+    Split(tokens, n, [&](int first, int count) {
+      kt::Convert(o_.isa, {.x = x + int64_t{first} * n,
+                           .stride = n,
+                           .out = At(y, int64_t{first} * n),
+                           .out_stride = n,
+                           .rows = count,
+                           .n = n,
+                           .is_bf16 = o_.bf16});
+    });
+  }
+
   void GatherRows(const void* x, std::span<const int> rows, int n, void* y) override {
     size_t bytes = static_cast<size_t>(n) * static_cast<size_t>(activation_bytes());
     for (size_t i = 0; i < rows.size(); ++i)
@@ -345,6 +412,10 @@ class HostOps final : public Ops {
   }
   void* At(void* p, int64_t elements) const {
     return static_cast<uint8_t*>(p) + elements * activation_bytes();
+  }
+
+  float Value(const void* x, int64_t i) const {
+    return o_.bf16 ? ToFloat(static_cast<const bf16*>(x)[i]) : static_cast<const float*>(x)[i];
   }
 
   void Multiply(const PackedMatrix& w, const void* x, int tokens, float* y) {

@@ -68,7 +68,9 @@ absl::StatusOr<std::unique_ptr<RankEngine>> BuildRankEngine(const RankParts& p) 
                                                  .kv_blocks = shape.blocks,
                                                  .block_tokens = shape.block_tokens,
                                                  .position_max = p.config->model().context_length(),
-                                                 .state_slots = shape.state_slots}}));
+                                                 .state_slots = shape.state_slots},
+                                      .rank = p.rank,
+                                      .ranks = options.tensor_parallel_size()}));
   return rank;
 }
 

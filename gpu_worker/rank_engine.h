@@ -29,6 +29,7 @@ struct RankParts {
   Device* device;
   Parallel* parallel;
   Isa isa = Isa::kScalar;
+  int rank = 0;
   const DenseWeights* dense;
   const RankExperts* experts;
   ResidentExperts* residents;

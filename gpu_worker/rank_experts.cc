@@ -3,6 +3,7 @@
 
 #include "common/base/status.h"
 #include "common/placement/placement.h"
+#include "common/weights/tensor_shard.h"
 
 namespace kt {
 
@@ -17,9 +18,14 @@ size_t RankExperts::ResidentBytes(const ModelConfig& model, const StoredModel& s
                : ExpertBank::Bytes(model, stored, held(), slice, form);
 }
 
-absl::StatusOr<std::unique_ptr<RankExperts>> PlanRankExperts(
-    const proto::RuntimeConfig& config, const ModelConfig& model, const StoredModel& stored,
-    const StoredModel& expert_weights, int intermediate, IntermediateSlice slice) {
+absl::StatusOr<std::unique_ptr<RankExperts>> PlanRankExperts(const proto::RuntimeConfig& config,
+                                                             const ModelConfig& model,
+                                                             const StoredModel& stored,
+                                                             const StoredModel& expert_weights,
+                                                             int rank) {
+  const int intermediate = model.moes.empty() ? 0 : model.moes[0].intermediate;
+  const RowRange rows = TilesOfRank(intermediate, rank, config.device().tensor_parallel_size());
+  const IntermediateSlice slice{rows.begin, rows.end};
   auto plan = std::make_unique<RankExperts>();
   KT_ASSIGN_OR_RETURN(Placement placement, InitialPlacement(config.experts(), model));
   const bool exact = config.device().activation_dtype() == "float32";

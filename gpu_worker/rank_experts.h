@@ -40,10 +40,12 @@ struct RankExperts {
   size_t BufferBytes() const { return pieces ? ExpertStream::BufferBytes(*pieces, uncopied()) : 0; }
 };
 
-// `expert_weights`: those of the CPU workers. `intermediate`: rows of a whole expert.
-absl::StatusOr<std::unique_ptr<RankExperts>> PlanRankExperts(
-    const proto::RuntimeConfig& config, const ModelConfig& model, const StoredModel& stored,
-    const StoredModel& expert_weights, int intermediate, IntermediateSlice slice);
+// `whole`: the model that all ranks share. `expert_weights`: those of the CPU workers.
+absl::StatusOr<std::unique_ptr<RankExperts>> PlanRankExperts(const proto::RuntimeConfig& config,
+                                                             const ModelConfig& whole,
+                                                             const StoredModel& stored,
+                                                             const StoredModel& expert_weights,
+                                                             int rank);
 
 }  // namespace kt
 

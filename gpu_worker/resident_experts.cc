@@ -32,7 +32,8 @@ ResidentExperts ResidentExperts::Fixed(const ModelConfig& config, const ExpertBa
     Layer& layer = out.layers_.emplace_back();
     layer.flags = FlagsOf(config, l);
     for (int e : sets[l]) layer.flags[static_cast<size_t>(e)] = 1;
-    if (!sets[l].empty()) layer.parts = {{bank->layer(static_cast<int>(l)), intermediate}};
+    if (!sets[l].empty() && intermediate > 0)
+      layer.parts = {{bank->layer(static_cast<int>(l)), intermediate}};
   }
   return out;
 }

@@ -26,7 +26,7 @@ namespace kt {
 
 class ResidentExperts {
  public:
-  // Those of `bank`, of so many rows; it outlives this.
+  // Those of `bank`, of so many rows; it outlives this. No rows: other ranks have them.
   static ResidentExperts Fixed(const ModelConfig& config, const ExpertBank* bank,
                                const ExpertSets& sets, int intermediate);
   // Slots for as many as `initial` names. They are empty until Reset; `device` and `pieces` outlive

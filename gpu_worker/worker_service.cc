@@ -28,11 +28,31 @@ grpc::Status WorkerService::AttachExperts(grpc::ServerContext*,
 absl::Status WorkerService::Attach(const proto::AttachExpertsRequest& request,
                                    proto::AttachExpertsReply& reply) {
   reply.Clear();
+  // First of all: whoever waits for a rank that has gone is released, and plans of the generation
+  // before are not run with what is made now.
+  SetStream(nullptr);
+  engine_->SetGroup(nullptr);
+  KT_RETURN_IF_ERROR(AttachExpertWorkers(request, reply));
+  return group_.size > 1 ? JoinGroup(request.generation(), reply) : absl::OkStatus();
+}
+
+absl::Status WorkerService::JoinGroup(uint64_t generation, proto::AttachExpertsReply& reply) {
+  const std::string name = fmt::format("collective-{}", generation);
+  KT_ASSIGN_OR_RETURN(Segment segment, segments_(name, LocalGroupBytes(group_.size)));
+  KT_ASSIGN_OR_RETURN(std::shared_ptr<Collective> group,
+                      JoinLocalGroup(std::make_shared<Segment>(std::move(segment)), group_));
+  reply.set_collective_segment(name);
+  engine_->SetGroup(std::move(group));
+  return absl::OkStatus();
+}
+
+absl::Status WorkerService::AttachExpertWorkers(const proto::AttachExpertsRequest& request,
+                                                proto::AttachExpertsReply& reply) {
   if (request.workers_size() != ring_shape_.workers) {
     return FailedPrecondition("attach experts: {} workers, configured are {}",
                               request.workers_size(), ring_shape_.workers);
   }
-  KT_RETURN_IF_ERROR(AttachChannel(request, reply));
+  if (group_.rank == 0) KT_RETURN_IF_ERROR(AttachChannel(request, reply));
   KT_ASSIGN_OR_RETURN(std::shared_ptr<const ExpertArenas> arenas, arenas_(request));
   if (arenas == nullptr) return absl::OkStatus();
   KT_ASSIGN_OR_RETURN(*reply.mutable_layerwise(), SetArenas(std::move(arenas)));
@@ -80,6 +100,7 @@ grpc::Status WorkerService::DetachExperts(grpc::ServerContext*,
                                           proto::DetachExpertsReply*) {
   absl::MutexLock lock(&attach_mutex_);
   if (request->generation() < generation_) return grpc::Status::OK;
+  engine_->SetGroup(nullptr);
   engine_->SetChannel(nullptr);
   return ToGrpc(SetArenas(nullptr).status());
 }
@@ -87,20 +108,28 @@ grpc::Status WorkerService::DetachExperts(grpc::ServerContext*,
 grpc::Status WorkerService::RunSteps(
     grpc::ServerContext* context,
     grpc::ServerReaderWriter<proto::StepResult, proto::StepPlan>* stream) {
-  {
-    absl::MutexLock lock(&stream_mutex_);
-    if (current_ != nullptr) current_->TryCancel();
-    current_ = context;
-  }
+  SetStream(context);
   on_step_thread_();
   proto::StepPlan plan;
   while (stream->Read(&plan)) {
     absl::MutexLock lock(&step_mutex_);
+    if (!IsStream(context)) break;
     if (!stream->Write(engine_->RunStep(plan))) break;
   }
   absl::MutexLock lock(&stream_mutex_);
   if (current_ == context) current_ = nullptr;
   return grpc::Status::OK;
+}
+
+void WorkerService::SetStream(grpc::ServerContext* context) {
+  absl::MutexLock lock(&stream_mutex_);
+  if (current_ != nullptr) current_->TryCancel();
+  current_ = context;
+}
+
+bool WorkerService::IsStream(grpc::ServerContext* context) {
+  absl::MutexLock lock(&stream_mutex_);
+  return current_ == context;
 }
 
 grpc::Status WorkerService::SelfCheck(grpc::ServerContext*, const proto::SelfCheckRequest* request,

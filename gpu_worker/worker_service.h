@@ -22,15 +22,16 @@ class WorkerService final : public proto::GpuWorker::Service {
       const proto::AttachExpertsRequest&)>;
   using SelfCheckFunction =
       std::function<absl::StatusOr<std::vector<SelfCheckRow>>(bool all_layers)>;
-  // `ring_shape` has the workers, width and tokens of this system's expert tasks.
-  // `measure`: what layerwise steps cost, at every attachment. `on_step_thread` runs first on every
-  // thread that is going to run steps.
+  // `ring_shape` has the workers, width and tokens of this system's expert tasks, `group` this rank
+  // among those that share the model. `measure`: what layerwise steps cost, at every attachment.
+  // `on_step_thread` runs first on every thread that is going to run steps.
   WorkerService(Engine* engine, const RingShape& ring_shape, RingWaitPolicy policy,
-                SegmentSource segments, ArenaSource arenas, bool measure,
+                const LocalGroup& group, SegmentSource segments, ArenaSource arenas, bool measure,
                 std::function<void()> on_step_thread, SelfCheckFunction self_check)
       : engine_(engine),
         ring_shape_(ring_shape),
         policy_(policy),
+        group_(group),
         segments_(std::move(segments)),
         arenas_(std::move(arenas)),
         measure_(measure),
@@ -51,10 +52,17 @@ class WorkerService final : public proto::GpuWorker::Service {
   absl::Status AttachChannel(const proto::AttachExpertsRequest& request,
                              proto::AttachExpertsReply& reply);
   absl::StatusOr<proto::LayerwiseFacts> SetArenas(std::shared_ptr<const ExpertArenas> arenas);
+  absl::Status AttachExpertWorkers(const proto::AttachExpertsRequest& request,
+                                   proto::AttachExpertsReply& reply);
+  absl::Status JoinGroup(uint64_t generation, proto::AttachExpertsReply& reply);
+  // Makes `context` the stream whose plans are run; the one before ends.
+  void SetStream(grpc::ServerContext* context);
+  bool IsStream(grpc::ServerContext* context);
 
   Engine* const engine_;
   const RingShape ring_shape_;
   const RingWaitPolicy policy_;
+  const LocalGroup group_;
   const SegmentSource segments_;
   const ArenaSource arenas_;
   const bool measure_;

@@ -7,6 +7,8 @@
 #include "common/base/status.h"
 #include "common/ipc/expert_ring.h"
 #include "common/placement/placement.h"
+#include "common/weights/tensor_shard.h"
+#include "gpu_worker/collective/collective.h"
 #include "gpu_worker/rank_engine.h"
 #include "planner/measuring_device.h"
 #include "worker/expert_arena.h"
@@ -43,21 +45,25 @@ bool IsBf16(const proto::RuntimeConfig& config) {
 absl::StatusOr<PlannedProcess> PlanRank(const proto::RuntimeConfig& config,
                                         const PlannedModel& model, Isa isa, int rank) {
   PlannedProcess process{.name = fmt::format("kt-gpu-worker-{}", rank)};
-  const int intermediate = model.config->moes.empty() ? 0 : model.config->moes[0].intermediate;
-  KT_ASSIGN_OR_RETURN(const std::unique_ptr<RankExperts> experts,
-                      PlanRankExperts(config, *model.config, *model.weights, *model.expert_weights,
-                                      intermediate, {0, intermediate}));
+  const int ranks = config.device().tensor_parallel_size();
+  KT_RETURN_IF_ERROR(CheckShards(*model.config, ranks));
+  const TensorShard shard = ShardOf(*model.config, *model.weights, rank, ranks);
+  KT_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RankExperts> experts,
+      PlanRankExperts(config, *model.config, shard.stored,
+                      model.expert_weights == model.weights ? shard.stored : *model.expert_weights,
+                      rank));
   auto weights = [&](const char* name, size_t bytes) {
     if (bytes > 0) process.pools.push_back({name, static_cast<int64_t>(bytes), PoolKind::kStatic});
   };
-  weights("dense weights", DenseWeights::Bytes(*model.config, *model.weights,
+  weights("dense weights", DenseWeights::Bytes(shard.config, shard.stored,
                                                {.exact = !IsBf16(config),
                                                 .plain_latent = !config.device().deterministic()}));
   weights("resident experts (--kt-num-gpu-experts)",
-          experts->ResidentBytes(*model.config, *model.weights));
+          experts->ResidentBytes(shard.config, shard.stored));
 
   MeasuringDevice device;
-  ThreadCount threads(config.device().threads());
+  ThreadCount threads(config.device().threads() / ranks);
   std::unique_ptr<ExpertStream> stream;
   if (experts->pieces) {
     KT_ASSIGN_OR_RETURN(stream,
@@ -67,10 +73,11 @@ absl::StatusOr<PlannedProcess> PlanRank(const proto::RuntimeConfig& config,
   ResidentExperts residents;
   KT_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
                       BuildRankEngine({.config = &config,
-                                       .model = model.config,
+                                       .model = &shard.config,
                                        .device = &device,
                                        .parallel = &threads,
                                        .isa = isa,
+                                       .rank = rank,
                                        .dense = &dense,
                                        .experts = experts.get(),
                                        .residents = &residents,
@@ -167,6 +174,12 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::RuntimeConfig& config, const 
   for (int rank = 0; rank < config.device().tensor_parallel_size(); ++rank) {
     KT_ASSIGN_OR_RETURN(PlannedProcess process, PlanRank(config, model, isa, rank));
     plan.processes.push_back(std::move(process));
+  }
+  if (config.device().tensor_parallel_size() > 1) {
+    plan.processes.back().pools.push_back(
+        {"collective",
+         static_cast<int64_t>(LocalGroupBytes(config.device().tensor_parallel_size())),
+         PoolKind::kHost});
   }
   if (model.config->moes.empty()) return plan;
   const MoeConfig& moe = model.config->moes[0];

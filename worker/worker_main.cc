@@ -154,6 +154,7 @@ int WorkerMain(
                           ServerRunner::Start(address, {worker->service(), &timeline}));
       session->ReportReady(facts);
       stop.WaitForNotification();
+      worker->Stop();
       return absl::OkStatus();
     };
     absl::Status status = serve();

@@ -25,6 +25,8 @@ class Worker {
       const std::function<void(uint64_t, uint64_t)>& progress) = 0;
   // Services for the worker's gRPC server, which starts after Load.
   virtual grpc::Service* service() = 0;
+  // The server is about to end: calls that wait for other workers must fail now. After Load.
+  virtual void Stop() {}
 };
 
 // The context a worker is built from.

@@ -32,6 +32,12 @@ void FutexEvent::Set(uint32_t x) {
   if (sleepers.load(std::memory_order_seq_cst) != 0) Futex(&value, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
+bool FutexEvent::Advance(uint32_t from, uint32_t to) {
+  if (!value.compare_exchange_strong(from, to, std::memory_order_seq_cst)) return false;
+  if (sleepers.load(std::memory_order_seq_cst) != 0) Futex(&value, FUTEX_WAKE, INT_MAX, nullptr);
+  return true;
+}
+
 uint32_t FutexEvent::WaitWhile(uint32_t old, int64_t spin_us, int64_t timeout_us) {
   uint32_t now_value = Load();
   if (now_value != old) return now_value;

@@ -19,6 +19,8 @@ struct alignas(64) FutexEvent {
   uint32_t Load() const { return value.load(std::memory_order_acquire); }
   // Stores `x` and wakes all sleepers, if there are any.
   void Set(uint32_t x);
+  // Set(to), but only if the value is `from`.
+  bool Advance(uint32_t from, uint32_t to);
   // Returns the value as soon as it differs from `old`, or `old` after the time: first spins
   // spin_us, then sleeps. timeout_us < 0: for ever.
   uint32_t WaitWhile(uint32_t old, int64_t spin_us, int64_t timeout_us);

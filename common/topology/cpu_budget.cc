@@ -54,6 +54,8 @@ absl::Status CheckRequest(const ThreadRequest& request, const Topology& topology
     return InvalidArgument("--kt-cpuinfer {}: at least 1 is needed", request.expert_threads);
   if (request.device_threads < 0)
     return InvalidArgument("device threads {}: must not be negative", request.device_threads);
+  if (request.device_ranks < 1)
+    return InvalidArgument("device ranks {}: at least 1 is needed", request.device_ranks);
   if (!request.nodes.empty() && request.nodes.size() != static_cast<size_t>(request.workers)) {
     return InvalidArgument(
         "--kt-numa-nodes names {} nodes for --kt-threadpool-count {}: name one node per worker",
@@ -216,19 +218,26 @@ absl::StatusOr<ThreadPlan> SplitThreads(const ThreadRequest& request, const Topo
 
   const std::vector<int> spare = dealer.UntouchedCores();
   const int usable = request.usable_cores > 0 ? request.usable_cores : core_count;
-  const bool own_cores = static_cast<int>(spare.size()) >= request.device_threads &&
-                         total + request.device_threads <= usable;
+  const int device_threads =
+      request.device_threads == 0 ? 0 : std::max(request.device_threads, request.device_ranks);
+  const bool own_cores =
+      static_cast<int>(spare.size()) >= device_threads && total + device_threads <= usable;
   plan.wait = own_cores ? kWaitOnOwnCores : kWaitOnSharedCores;
   std::set<int> floating;
   for (const WorkerThreads& worker : plan.experts) {
     for (const CpuSet& pin : worker.pins) floating.insert(pin.begin(), pin.end());
   }
   const auto allowed = topology.allowed_pus();
-  if (usable == core_count || static_cast<int>(floating.size()) < request.device_threads)
+  if (usable == core_count || static_cast<int>(floating.size()) < device_threads)
     floating = {allowed.begin(), allowed.end()};
-  for (int t = 0; t < request.device_threads; ++t) {
-    plan.device.pins.push_back(own_cores ? dealer.Take(spare)
-                                         : CpuSet(floating.begin(), floating.end()));
+  for (int rank = 0; rank < request.device_ranks; ++rank) {
+    WorkerThreads& device = plan.devices.emplace_back();
+    const int threads = device_threads / request.device_ranks +
+                        (rank < device_threads % request.device_ranks ? 1 : 0);
+    for (int t = 0; t < threads; ++t) {
+      device.pins.push_back(own_cores ? dealer.Take(spare)
+                                      : CpuSet(floating.begin(), floating.end()));
+    }
   }
   return plan;
 }

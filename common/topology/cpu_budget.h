@@ -56,7 +56,7 @@ struct WorkerThreads {
 
 struct ThreadPlan {
   std::vector<WorkerThreads> experts;  // one per expert worker
-  WorkerThreads device;                // threads of the host device
+  std::vector<WorkerThreads> devices;  // threads of each rank's host device
   WaitPolicy wait;                     // of all these threads, by whether they share cores
   std::vector<std::string> warnings;   // what was granted otherwise than asked
 };
@@ -66,7 +66,8 @@ struct ThreadRequest {
   int workers = 0;         // expert workers
   std::vector<int> nodes;  // node of each worker (--kt-numa-nodes); empty: dealt out in turn, the
                            // nodes with most usable cores first
-  int device_threads = 0;  // of the host device; 0: the device is no CPU
+  int device_threads = 0;  // of all ranks' host devices together; 0: the device is no CPU
+  int device_ranks = 1;    // each gets an equal share of device_threads, at least one
   int usable_cores = 0;    // CpuBudget's; 0: all of the machine's
 };
 
@@ -79,7 +80,8 @@ struct ThreadRequest {
 // their budget instead of adding to it: it gets the cores that no expert thread is pinned to, where
 // there are enough and the quota pays for both; else it floats, over the CPUs of the expert threads
 // where a quota leaves cores over (a hand-over on one core is cheap, and nobody spins at the
-// quota's expense), over all allowed ones where not. Errors:
+// quota's expense), over all allowed ones where not. Its ranks share these threads; a core belongs
+// to one of them alone while there are enough. Errors:
 // InvalidArgument for counts below 1, a node that is not there or whose CPUs are not allowed, a
 // list of another length than `workers`.
 absl::StatusOr<ThreadPlan> SplitThreads(const ThreadRequest& request, const Topology& topology);

@@ -98,15 +98,40 @@ TEST(SplitThreadsTest, OneWorkerPerNodeOnePhysicalCorePerThread) {
   EXPECT_EQ(plan.experts[1].memory_node, 1);
   EXPECT_THAT(plan.experts[0].pins, ElementsAre(CpuSet{0}, CpuSet{2}, CpuSet{4}, CpuSet{6}));
   EXPECT_THAT(plan.experts[1].pins, ElementsAre(CpuSet{8}, CpuSet{10}, CpuSet{12}));
-  EXPECT_THAT(plan.device.pins, ElementsAre(CpuSet{14}));  // the core that was left
+  EXPECT_THAT(plan.devices[0].pins, ElementsAre(CpuSet{14}));  // the core that was left
   EXPECT_EQ(plan.wait.spin_us, kWaitOnOwnCores.spin_us);
 }
 
 TEST(SplitThreadsTest, DeviceFloatsWhereNoCoreIsLeft) {
   const ThreadPlan plan =
       Split({.expert_threads = 2, .workers = 1, .device_threads = 2}, Load("one_node"));
-  EXPECT_THAT(plan.device.pins, ElementsAre(CpuSet{0, 1}, CpuSet{0, 1}));
+  EXPECT_THAT(plan.devices[0].pins, ElementsAre(CpuSet{0, 1}, CpuSet{0, 1}));
   EXPECT_EQ(plan.wait.spin_us, kWaitOnSharedCores.spin_us);
+}
+
+TEST(SplitThreadsTest, RanksShareTheDevicesThreads) {
+  const Topology topology = Load("two_nodes_smt");  // 8 cores
+  ThreadRequest request{.expert_threads = 3, .workers = 1, .device_threads = 5, .device_ranks = 2};
+  ThreadPlan plan = Split(request, topology);
+  ASSERT_THAT(plan.devices, SizeIs(2));
+  EXPECT_THAT(plan.devices[0].pins, ElementsAre(CpuSet{6}, CpuSet{8}, CpuSet{10}));
+  EXPECT_THAT(plan.devices[1].pins, ElementsAre(CpuSet{12}, CpuSet{14}));
+  // One thread each at least, on cores of their own while there are any.
+  request.device_ranks = 5;
+  request.device_threads = 1;
+  plan = Split(request, topology);
+  std::set<CpuSet> pins;
+  for (const WorkerThreads& rank : plan.devices) {
+    ASSERT_THAT(rank.pins, SizeIs(1));
+    pins.insert(rank.pins[0]);
+  }
+  EXPECT_THAT(pins, SizeIs(5));
+  // Else nobody is tied to a core of another.
+  request.device_ranks = 8;
+  for (const WorkerThreads& rank : Split(request, topology).devices)
+    EXPECT_THAT(rank.pins[0], SizeIs(16));
+  request.device_ranks = 0;
+  EXPECT_FALSE(SplitThreads(request, topology).ok());
 }
 
 TEST(SplitThreadsTest, UnderAQuotaTheDeviceTakesTurnsOnTheExpertsCores) {
@@ -114,14 +139,15 @@ TEST(SplitThreadsTest, UnderAQuotaTheDeviceTakesTurnsOnTheExpertsCores) {
   ThreadRequest request{.expert_threads = 3, .workers = 1, .device_threads = 2, .usable_cores = 3};
   ThreadPlan plan = Split(request, topology);
   EXPECT_THAT(plan.experts[0].pins, ElementsAre(CpuSet{0}, CpuSet{2}, CpuSet{4}));
-  EXPECT_THAT(plan.device.pins, ElementsAre(CpuSet{0, 2, 4}, CpuSet{0, 2, 4}));
+  EXPECT_THAT(plan.devices[0].pins, ElementsAre(CpuSet{0, 2, 4}, CpuSet{0, 2, 4}));
   EXPECT_EQ(plan.wait.spin_us, kWaitOnSharedCores.spin_us);
   request.usable_cores = 5;  // pays for both
   plan = Split(request, topology);
-  EXPECT_THAT(plan.device.pins, ElementsAre(CpuSet{6}, CpuSet{8}));
+  EXPECT_THAT(plan.devices[0].pins, ElementsAre(CpuSet{6}, CpuSet{8}));
   EXPECT_EQ(plan.wait.spin_us, kWaitOnOwnCores.spin_us);
   request.device_threads = 4;
-  EXPECT_THAT(Split(request, topology).device.pins[0], SizeIs(16));  // more than the experts have
+  EXPECT_THAT(Split(request, topology).devices[0].pins[0],
+              SizeIs(16));  // more than the experts have
 }
 
 TEST(SplitThreadsTest, StaysInsideTheMask) {

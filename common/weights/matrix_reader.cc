@@ -415,6 +415,12 @@ StoredVector MatrixReader::Vector(const std::string& name, const TensorShape& sh
   return {};
 }
 
+int64_t StoredVector::size() const {
+  int64_t values = n;
+  for (const StoredVector& v : more) values += v.size();
+  return values;
+}
+
 void StoredVector::Read(float* out) const {
   const auto bytes = static_cast<int64_t>(DTypeBytes(tensor->dtype));
   MatrixView value;
@@ -423,6 +429,11 @@ void StoredVector::Read(float* out) const {
   for (int64_t i = 0; i < n; ++i) {
     value.codes = tensor->data.data() + (first + i * step) * bytes;
     out[i] = value.At(0, 0);
+  }
+  out += n;
+  for (const StoredVector& v : more) {
+    v.Read(out);
+    out += v.size();
   }
 }
 

@@ -18,6 +18,9 @@ struct StoredMatrix {
   MatrixView view;
   const TensorInfo* codes = nullptr;
   const TensorInfo* scales = nullptr;  // null: unscaled
+  // Rows of the same tensor that follow those of `view`: where a shard of stacked projections
+  // (tensor_shard.h) is no single run of rows.
+  std::vector<MatrixView> more;
   explicit operator bool() const { return codes != nullptr; }
 };
 
@@ -27,8 +30,10 @@ struct StoredVector {
   int64_t n = 0;
   int64_t first = 0;
   int64_t step = 1;
+  std::vector<StoredVector> more;  // values of the same tensor that follow
   explicit operator bool() const { return tensor != nullptr; }
-  void Read(float* out) const;  // [n]
+  int64_t size() const;
+  void Read(float* out) const;  // [size()]
 };
 
 struct StoredFfn {

@@ -35,6 +35,7 @@ class Part {
         names_.push_back(std::move(name));
       }
       bytes_ += StoredBytes(m->view);
+      for (const MatrixView& rows : m->more) bytes_ += StoredBytes(rows);
     }
   }
   void Add(std::initializer_list<const StoredVector*> vectors) {
@@ -131,7 +132,7 @@ int64_t StoredBytes(const MatrixView& v) {
 }
 
 int64_t StoredBytes(const StoredVector& v) {
-  return v ? v.n * static_cast<int64_t>(DTypeBytes(v.tensor->dtype)) : 0;
+  return v ? v.size() * static_cast<int64_t>(DTypeBytes(v.tensor->dtype)) : 0;
 }
 
 int64_t WeightSummary::bytes() const {

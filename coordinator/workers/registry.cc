@@ -113,6 +113,12 @@ void Registry::OnAttachFailed(uint64_t generation, const std::string& reason) {
   if (generation == generation_) Lose("workers could not be connected: " + reason);
 }
 
+void Registry::OnStepFailed(uint64_t generation, const std::string& reason) {
+  if (generation != generation_ || !serving_) return;  // overtaken
+  Lose("a step failed: " + reason);
+  AttachIfComplete();
+}
+
 void Registry::OnTimer(TimePoint now) {
   for (auto& [key, w] : workers_) {
     if (w.state != proto::WORKER_STATE_READY || now - w.last_report <= config_.silence_max)

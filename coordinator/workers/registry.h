@@ -81,6 +81,9 @@ class Registry {
   void OnGone(WorkerKey key, uint64_t incarnation, const std::string& reason);
   void OnAttached(uint64_t generation);
   void OnAttachFailed(uint64_t generation, const std::string& reason);
+  // A step failed on a rank of several, whose collective has ended with it: all are to be attached
+  // anew.
+  void OnStepFailed(uint64_t generation, const std::string& reason);
   void OnTimer(TimePoint now);  // about every second; tries a failed attachment again
 
   // What is to be done since the last call.
@@ -109,7 +112,7 @@ class Registry {
   void AttachIfComplete();
   void Lose(const std::string& reason);
 
-  const RegistryConfig config_;
+  RegistryConfig config_;
   std::map<WorkerKey, Worker> workers_;
   uint64_t generation_;
   bool attaching_ = false;  // an AttachAction has not been answered yet

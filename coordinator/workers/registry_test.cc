@@ -125,6 +125,41 @@ TEST_F(RegistryTest, AFailedAttachmentIsTriedAgain) {
   EXPECT_TRUE(registry_.serving());
 }
 
+TEST_F(RegistryTest, AFailedStepOfARankLeadsToANewGeneration) {
+  const uint64_t first = AllReady(10);
+  registry_.OnStepFailed(first, "too early");
+  EXPECT_TRUE(registry_.TakeActions().empty()) << "it is not attached yet";
+  registry_.OnAttached(first);
+  registry_.OnStepFailed(first, "rank 1: no memory");
+  registry_.OnStepFailed(first, "rank 0: the group has ended");  // what the first one caused
+  auto actions = registry_.TakeActions();
+  ASSERT_EQ(actions.size(), 2u);
+  EXPECT_NE(std::get<LostAction>(actions[0]).reason.find("rank 1: no memory"), std::string::npos);
+  const auto& attach = std::get<AttachAction>(actions[1]);
+  EXPECT_GT(attach.generation, first);
+  registry_.OnAttached(attach.generation);
+  registry_.OnStepFailed(first, "late");
+  EXPECT_TRUE(registry_.serving());
+}
+
+TEST_F(RegistryTest, EveryRankIsWaitedForAndAttached) {
+  registry_ = Registry(
+      RegistryConfig{.gpu_workers = 3, .expert_workers = 1, .versions = {3, "build-a", 1}});
+  Ready(proto::WORKER_KIND_CPU_EXPERT, 0, 10);
+  for (int rank : {2, 0}) Ready(proto::WORKER_KIND_GPU, rank, 10);
+  EXPECT_TRUE(registry_.TakeActions().empty());
+  Ready(proto::WORKER_KIND_GPU, 1, 10);
+  auto actions = registry_.TakeActions();
+  ASSERT_EQ(actions.size(), 1u);
+  const auto& attach = std::get<AttachAction>(actions[0]);
+  ASSERT_EQ(attach.workers.size(), 4u);
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(attach.workers[rank].key.index, rank);
+  registry_.OnAttached(attach.generation);
+  EXPECT_EQ(registry_.Health()["workers"].size(), 4u);
+  registry_.OnGone({proto::WORKER_KIND_GPU, 2}, 10, "killed");
+  EXPECT_FALSE(registry_.serving());
+}
+
 TEST_F(RegistryTest, ASilentWorkerIsKilledOncePerPeriod) {
   registry_.OnAttached(AllReady(10));
   registry_.OnTimer(now_ + std::chrono::seconds(31));

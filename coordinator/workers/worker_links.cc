@@ -24,41 +24,6 @@ TimePoint Now() { return SteadyClock().Now(); }
 
 }  // namespace
 
-// One RunSteps call. Results are read by a thread of its own.
-class WorkerLinks::StepStream {
- public:
-  // `answered` is called for every result.
-  StepStream(const std::string& address, SchedulerLoop* loop, std::function<void()> answered)
-      : stub_(proto::GpuWorker::NewStub(InternalChannel(address))),
-        loop_(loop),
-        answered_(std::move(answered)) {
-    stream_ = stub_->RunSteps(&context_);
-    reader_ = std::thread([this] {
-      pthread_setname_np(pthread_self(), "kt-results");
-      proto::StepResult result;
-      while (stream_->Read(&result)) {
-        answered_();
-        loop_->PostResult(result);
-      }
-    });
-  }
-  ~StepStream() {
-    context_.TryCancel();
-    reader_.join();
-    stream_->Finish();
-  }
-  // A plan that cannot be sent is lost with its worker, whose end is noticed elsewhere.
-  void Send(const proto::StepPlan& plan) { stream_->Write(plan); }
-
- private:
-  std::unique_ptr<proto::GpuWorker::Stub> stub_;
-  SchedulerLoop* const loop_;
-  const std::function<void()> answered_;
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderWriter<proto::StepPlan, proto::StepResult>> stream_;
-  std::thread reader_;
-};
-
 WorkerLinks::WorkerLinks(const proto::RuntimeConfig& config, const RegistryConfig& registry,
                          Callbacks callbacks)
     : config_(config), callbacks_(std::move(callbacks)), registry_(registry) {}
@@ -74,11 +39,11 @@ void WorkerLinks::Start(SchedulerLoop* loop) {
 }
 
 void WorkerLinks::Stop() {
-  std::shared_ptr<StepStream> stream;
+  std::shared_ptr<StepStreams> streams;
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
-    stream = std::move(stream_);
+    streams = std::move(streams_);
   }
   if (thread_.joinable()) thread_.join();
 }
@@ -131,13 +96,13 @@ grpc::Status WorkerLinks::Report(grpc::ServerContext*,
 }
 
 void WorkerLinks::Send(const proto::StepPlan& plan) {
-  std::shared_ptr<StepStream> stream;
+  std::shared_ptr<StepStreams> streams;
   {
     absl::MutexLock lock(&mutex_);
-    stream = stream_;
+    streams = streams_;
   }
   step_sent_ = Now().time_since_epoch().count();
-  if (stream != nullptr) stream->Send(plan);
+  if (streams != nullptr) streams->Send(plan);
 }
 
 void WorkerLinks::CheckWatchdog() {
@@ -145,11 +110,17 @@ void WorkerLinks::CheckWatchdog() {
   auto limit = std::chrono::seconds(config_.server().watchdog_timeout_s());
   if (sent == 0 || Now() - TimePoint(Duration(sent)) < limit) return;
   step_sent_ = 0;
+  std::shared_ptr<StepStreams> streams;
+  {
+    absl::MutexLock lock(&mutex_);
+    streams = streams_;
+  }
+  if (streams == nullptr) return;
   spdlog::error(
-      "a step has taken longer than {} s (--watchdog-timeout); the GPU worker is ended and started "
-      "again",
+      "a step has taken longer than {} s (--watchdog-timeout); GPU workers that have not answered "
+      "are ended and started again",
       limit.count());
-  callbacks_.kill(WorkerName({proto::WORKER_KIND_GPU, 0}));
+  for (int rank : streams->Missing()) callbacks_.kill(WorkerName({proto::WORKER_KIND_GPU, rank}));
 }
 
 void WorkerLinks::Run() {
@@ -172,14 +143,14 @@ void WorkerLinks::Run() {
 void WorkerLinks::Carry(RegistryAction& action) {
   if (auto* lost = std::get_if<LostAction>(&action)) {
     spdlog::warn("steps stop: {}", lost->reason);
-    std::shared_ptr<StepStream> stream;
+    std::shared_ptr<StepStreams> streams;
     {
       absl::MutexLock lock(&mutex_);
-      stream = std::move(stream_);
+      streams = std::move(streams_);
     }
     step_sent_ = 0;
     loop_->PostWorkersLost(lost->reason);
-    stream.reset();
+    streams.reset();
     DetachExperts();
   } else if (auto* kill = std::get_if<KillAction>(&action)) {
     spdlog::error("{} has been silent for too long and is ended", WorkerName(kill->key));
@@ -284,11 +255,24 @@ absl::StatusOr<proto::TimelineReplies> WorkerLinks::RecordTimelines(
   return replies;
 }
 
+void WorkerLinks::StepEnded() {
+  const int64_t sent = step_sent_.exchange(0);
+  if (sent != 0) timeline::Add({"step", nullptr, 0, sent, timeline::NowNs(), 0});
+}
+
+// Those of the generation before live on only as long as they are mapped.
+void WorkerLinks::HoldSegments(const proto::AttachExpertsReply& reply) {
+  for (auto [held, now] :
+       {std::pair{&ring_, reply.ring().segment()}, {&collective_, reply.collective_segment()}}) {
+    if (!held->empty() && *held != now) callbacks_.drop_segment(*held);
+    *held = now;
+  }
+}
+
 absl::Status WorkerLinks::Attach(const AttachAction& action) {
   auto deadline = [](grpc::ClientContext& context) {
     context.set_deadline(std::chrono::system_clock::now() + kAttachTimeout);
   };
-  const WorkerEndpoint& gpu = action.workers[0];
   proto::AttachExpertsRequest request;
   request.set_generation(action.generation);
   request.set_transport(config_.experts().transport());
@@ -299,13 +283,21 @@ absl::Status WorkerLinks::Attach(const AttachAction& action) {
     e->set_incarnation(w.incarnation);
     e->set_address(w.address);
   }
-  proto::AttachExpertsReply reply;
-  {
+  proto::AttachExpertsReply reply;  // of rank 0
+  std::vector<std::string> ranks;   // their addresses
+  for (const WorkerEndpoint& w : action.workers) {
+    if (w.key.kind != proto::WORKER_KIND_GPU) continue;
     grpc::ClientContext context;
     deadline(context);
-    auto stub = proto::GpuWorker::NewStub(InternalChannel(gpu.address));
-    KT_RETURN_IF_ERROR(Annotate(FromGrpc(stub->AttachExperts(&context, request, &reply)),
-                                "attach " + WorkerName(gpu.key)));
+    proto::AttachExpertsReply of_rank;
+    auto stub = proto::GpuWorker::NewStub(InternalChannel(w.address));
+    KT_RETURN_IF_ERROR(Annotate(FromGrpc(stub->AttachExperts(&context, request, &of_rank)),
+                                "attach " + WorkerName(w.key)));
+    if (ranks.empty()) {
+      reply = of_rank;
+      HoldSegments(reply);
+    }
+    ranks.push_back(w.address);
   }
   attached_ = action.generation;
   const proto::LayerwiseFacts& facts = reply.layerwise();
@@ -315,9 +307,6 @@ absl::Status WorkerLinks::Attach(const AttachAction& action) {
             .device_ms_per_row = facts.device_ms_per_row()};
   for (const WorkerEndpoint& w : action.workers)
     costs_.cpu_ms_per_row = std::max(costs_.cpu_ms_per_row, w.facts.expert_ms_per_row());
-  // The ring of the generation before lives on only as long as it is mapped.
-  if (!ring_.empty() && ring_ != reply.ring().segment()) callbacks_.drop_segment(ring_);
-  ring_ = reply.ring().segment();
   for (const WorkerEndpoint& w : action.workers) {
     if (w.key.kind != proto::WORKER_KIND_CPU_EXPERT || !reply.has_ring()) continue;
     grpc::ClientContext context;
@@ -329,13 +318,23 @@ absl::Status WorkerLinks::Attach(const AttachAction& action) {
     KT_RETURN_IF_ERROR(Annotate(FromGrpc(stub->AttachRing(&context, ring, &ignored)),
                                 "attach " + WorkerName(w.key)));
   }
-  auto answered = [this] {
-    const int64_t sent = step_sent_.exchange(0);
-    if (sent != 0) timeline::Add({"step", nullptr, 0, sent, timeline::NowNs(), 0});
-  };
-  auto stream = std::make_shared<StepStream>(gpu.address, loop_, answered);
+  auto streams = std::make_shared<StepStreams>(
+      ranks,
+      StepStreams::Callbacks{.done =
+                                 [this](proto::StepResult result) {
+                                   step_sent_ = 0;
+                                   loop_->PostResult(std::move(result));
+                                 },
+                             .failed =
+                                 [this, generation = action.generation](const std::string& error) {
+                                   step_sent_ = 0;
+                                   absl::MutexLock lock(&mutex_);
+                                   registry_.OnStepFailed(generation, error);
+                                   for (RegistryAction& a : registry_.TakeActions())
+                                     actions_.push_back(std::move(a));
+                                 }});
   absl::MutexLock lock(&mutex_);
-  if (!stopping_) stream_.swap(stream);
+  if (!stopping_) streams_.swap(streams);
   return absl::OkStatus();
 }
 

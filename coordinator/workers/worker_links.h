@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator's connections to its workers: carries gRPC calls to the Registry as events,
-// carries out its actions, and is the scheduler's way to the GPU worker.
+// carries out its actions, and is the scheduler's way to the GPU workers.
 #ifndef KT_COORDINATOR_WORKERS_WORKER_LINKS_H_
 #define KT_COORDINATOR_WORKERS_WORKER_LINKS_H_
 
@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "coordinator/scheduler/scheduler_loop.h"
 #include "coordinator/workers/registry.h"
+#include "coordinator/workers/step_streams.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/cpu_expert_worker.grpc.pb.h"
 #include "proto/diagnostics.pb.h"
@@ -59,12 +60,13 @@ class WorkerLinks final : public proto::Coordinator::Service, public StepTranspo
   void Send(const proto::StepPlan& plan) override;
 
  private:
-  class StepStream;
   void Run();
   void CheckWatchdog();
+  void StepEnded();
   void Carry(RegistryAction& action);
   absl::Status Attach(const AttachAction& action);
   void DetachExperts();
+  void HoldSegments(const proto::AttachExpertsReply& reply);
 
   const proto::RuntimeConfig config_;
   const Callbacks callbacks_;
@@ -74,13 +76,13 @@ class WorkerLinks final : public proto::Coordinator::Service, public StepTranspo
   Registry registry_ ABSL_GUARDED_BY(mutex_);
   std::deque<RegistryAction> actions_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<StepStream> stream_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<StepStreams> streams_ ABSL_GUARDED_BY(mutex_);
   // When the step in flight was sent; 0: none is. Nanoseconds of the steady clock.
   std::atomic<int64_t> step_sent_{0};
   // thread_ only
-  std::string ring_;       // segment of the current generation
-  uint64_t attached_ = 0;  // generation
-  LayerwiseCosts costs_;   // of it
+  std::string ring_, collective_;  // segments of the current generation
+  uint64_t attached_ = 0;          // generation
+  LayerwiseCosts costs_;           // of it
   std::thread thread_;
 };
 
