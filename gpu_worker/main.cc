@@ -160,8 +160,8 @@ class GpuWorker final : public Worker {
 
   grpc::Service* service() override { return service_.get(); }
   void Stop() override {
-    engine_->SetGroup(nullptr);
-    engine_->SetChannel(nullptr);
+    engine_->engine->SetGroup(nullptr);
+    engine_->engine->SetChannel(nullptr);
   }
 
  private:

@@ -53,7 +53,7 @@ def test_busy_port():
     # contradicts the checkpoint
     (("--kt-method", "FP8_PERCHANNEL"), "FP8_PERCHANNEL"), (("--kt-method", "FP8"), "FP8"), (("--kt-method", "RAWINT4"), "RAWINT4"),
     # what the tutorials' launch lines ask for and this release refuses
-    (("--tensor-parallel-size", 3), "--tensor-parallel-size"), (("--kt-gpu-prefill-token-threshold", 1024), "--kt-gpu-prefill-token-threshold"),
+    (("--tensor-parallel-size", 3), "--tensor-parallel-size"), (("--kt-gpu-prefill-token-threshold", "some"), "must be auto or a number"),
     (("--tool-call-parser", "glm47"), "--tool-call-parser"), (("--reasoning-parser", "glm45"), "--reasoning-parser"),
     (("--kt-max-deferred-experts-per-token", 2), "--kt-max-deferred-experts-per-token"), (("--kt-weight-path", "/nowhere"), "--kt-weight-path")])
 def test_flags(args, says):
