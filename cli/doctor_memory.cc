@@ -64,11 +64,12 @@ void CheckSharedPages(const std::string& root, Findings& findings) {
                                     "memfd_create in the sandbox or raise the memory limit"});
   if (!status.ok()) return;
   const bool huge = ReadPageUse(segment->data(), kProbeBytes).kind == PageKind::kTransparent;
-  findings.push_back({huge ? Level::kOk : Level::kWarn, "huge pages, shared",
-                      huge ? "a memfd gets them" : "a memfd gets 4 KiB pages",
-                      huge ? ""
-                           : topology::HugePageAdvice(0, root) +
-                                 "; without it experts are read more slowly (by a sixth on a Zen 4)"});
+  findings.push_back(
+      {huge ? Level::kOk : Level::kWarn, "huge pages, shared",
+       huge ? "a memfd gets them" : "a memfd gets 4 KiB pages",
+       huge ? ""
+            : topology::HugePageAdvice(0, root) +
+                  "; without it experts are read more slowly (by a sixth on a Zen 4)"});
 }
 
 void CheckHugetlbPages(const std::string& root, Findings& findings) {

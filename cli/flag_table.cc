@@ -315,8 +315,10 @@ std::vector<Flag> MakeTable() {
        "only for models with recurrent layers, where a prefix can be used up to a kept state",
        0, 65536},
 
-      {kParsers, "--tool-call-parser", "NAME", kNone, "none", kRefused, "parsing of tool calls"},
-      {kParsers, "--reasoning-parser", "NAME", kNone, "none", kRefused, "separation of reasoning"},
+      {kParsers, "--tool-call-parser", "NAME", kNone, "none", kAccepted,
+       "tool calls are not served yet: requests with tools are refused, all others answered"},
+      {kParsers, "--reasoning-parser", "NAME", kNone, "none", kAccepted,
+       "reasoning is not separated yet: it stays in the text of the answer"},
 
       {kLog,
        "--log-level",

@@ -69,7 +69,7 @@ void FillServer(const RunOptions& o, proto::ServerOptions* out) {
 }
 
 // How many experts live on the device, of all layers together.
-absl::StatusOr<int64_t> GpuExperts(const RunOptions& o, const ModelConfig& model) {
+int64_t GpuExperts(const RunOptions& o, const ModelConfig& model, proto::ExpertOptions* experts) {
   if (o.gpu_experts_ratio >= 0) {
     return static_cast<int64_t>(o.gpu_experts_ratio * static_cast<double>(TotalExperts(model)));
   }
@@ -79,16 +79,17 @@ absl::StatusOr<int64_t> GpuExperts(const RunOptions& o, const ModelConfig& model
     count += std::min<int64_t>(o.num_gpu_experts, ExpertsOf(model, l));
   }
   if (o.num_gpu_experts > most) {
-    return InvalidArgument(
-        "--kt-num-gpu-experts {}: a layer of the model has {} experts; give at most that",
-        o.num_gpu_experts, most);
+    experts->add_warnings(
+        fmt::format("--kt-num-gpu-experts {}: a layer of the model has {} experts; all of them "
+                    "live on the device",
+                    o.num_gpu_experts, most));
   }
   return count;
 }
 
 absl::Status FillPlacement(const RunOptions& o, const ModelConfig& model,
                            proto::ExpertOptions* experts) {
-  KT_ASSIGN_OR_RETURN(int64_t count, GpuExperts(o, model));
+  const int64_t count = GpuExperts(o, model, experts);
   KT_ASSIGN_OR_RETURN(PlacementStrategy strategy, ParsePlacementStrategy(o.placement_strategy));
   ExpertCounts use;
   if (o.init_expert_location != "trivial") {

@@ -146,8 +146,9 @@ std::vector<std::string> MemoryPlan::Shortfalls() const {
     const auto allowed =
         static_cast<int64_t>(static_cast<double>(machine.device_bytes) * static_fraction);
     if (process.device_bytes() > machine.device_bytes) {
-      all.push_back(fmt::format("{} needs {} of device memory, there are {}", process.name,
-                                Gb(process.device_bytes()), Gb(machine.device_bytes)));
+      all.push_back(fmt::format("{} needs {} of device memory, --device-memory-bytes gives {}",
+                                process.name, Gb(process.device_bytes()),
+                                Gb(machine.device_bytes)));
     } else if (static_fraction > 0 && fixed > allowed) {
       all.push_back(fmt::format(
           "{}: weights and cache take {}, --mem-fraction-static {} of {} leaves {} for them",

@@ -322,12 +322,12 @@ absl::Status WorkerLinks::Attach(const AttachAction& action) {
       ranks,
       StepStreams::Callbacks{.done =
                                  [this](proto::StepResult result) {
-                                   step_sent_ = 0;
+                                   StepEnded();
                                    loop_->PostResult(std::move(result));
                                  },
                              .failed =
                                  [this, generation = action.generation](const std::string& error) {
-                                   step_sent_ = 0;
+                                   StepEnded();
                                    absl::MutexLock lock(&mutex_);
                                    registry_.OnStepFailed(generation, error);
                                    for (RegistryAction& a : registry_.TakeActions())

@@ -47,14 +47,13 @@ def test_busy_port():
     (("--kt-cpuinfer", 0), "--kt-cpuinfer"), (("--kt-cpuinfer", 100000), "--kt-cpuinfer"), (("--kt-cpuinfer", 4096), "4096"),
     (("--device-threads", 4096), "4096"), (("--kt-threadpool-count", 0), "--kt-threadpool-count"),
     (("--kt-cpuinfer", 1, "--kt-threadpool-count", 2), "--kt-cpuinfer 1"), (("--port", 65536), "--port"), (("--port", "x"), "--port"),
-    (("--kt-num-gpu-experts", 17), "16"), (("--chunked-prefill-size", 0), "--chunked-prefill-size"), (("--activation-dtype", "fp8"), "fp8"),
+    (("--chunked-prefill-size", 0), "--chunked-prefill-size"), (("--activation-dtype", "fp8"), "fp8"),
     (("--nonsense",), "--nonsense"), (("--max-total-tokens", 1), "--max-total-tokens"), (("--expert-transport", "pigeon"), "pigeon"),
     (("--chat-template", "/nowhere.jinja"), "/nowhere.jinja"),
     # contradicts the checkpoint
     (("--kt-method", "FP8_PERCHANNEL"), "FP8_PERCHANNEL"), (("--kt-method", "FP8"), "FP8"), (("--kt-method", "RAWINT4"), "RAWINT4"),
     # what the tutorials' launch lines ask for and this release refuses
     (("--tensor-parallel-size", 3), "--tensor-parallel-size"), (("--kt-gpu-prefill-token-threshold", "some"), "must be auto or a number"),
-    (("--tool-call-parser", "glm47"), "--tool-call-parser"), (("--reasoning-parser", "glm45"), "--reasoning-parser"),
     (("--kt-max-deferred-experts-per-token", 2), "--kt-max-deferred-experts-per-token"), (("--kt-weight-path", "/nowhere"), "--kt-weight-path")])
 def test_flags(args, says):
     line = refuse(USAGE, model("qwen3_moe"), *args)
