@@ -12,6 +12,8 @@ absl::StatusOr<ExpertPieces> ExpertPieces::Make(const StoredModel& stored, const
                                                 int workers, IntermediateSlice rank) {
   ExpertPieces out;
   out.sets_ = sets;
+  for (size_t l = 0; l < sets.size(); ++l)
+    out.experts_.push_back(static_cast<int>(stored.layers[l].experts.size()));
   for (int w = 0; w < workers; ++w) {
     KT_ASSIGN_OR_RETURN(const IntermediateSlice held, SliceOfWorker(intermediate, w, workers));
     const BankLayout& bank = out.banks_.emplace_back(stored, sets, held, form);
@@ -25,10 +27,6 @@ absl::StatusOr<ExpertPieces> ExpertPieces::Make(const StoredModel& stored, const
     }
   }
   return out;
-}
-
-int ExpertPieces::experts(size_t layer) const {
-  return pieces_.empty() ? 0 : static_cast<int>(pieces_[0].cuts[layer].size());
 }
 
 size_t ExpertPieces::Bytes(size_t layer, int expert) const {

@@ -49,12 +49,13 @@ class ExpertPieces {
   size_t layers() const { return sets_.size(); }
   // Experts that the workers hold, ascending.
   const std::vector<int>& held(size_t layer) const { return sets_[layer]; }
-  int experts(size_t layer) const;
+  int experts(size_t layer) const { return experts_[layer]; }  // of the model; 0: a dense layer
   // Device memory for all pieces of an expert.
   size_t Bytes(size_t layer, int expert) const;
 
  private:
   ExpertSets sets_;
+  std::vector<int> experts_;
   std::vector<BankLayout> banks_;
   std::vector<Piece> pieces_;
 };

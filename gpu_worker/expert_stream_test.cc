@@ -117,6 +117,31 @@ TEST_P(StreamTest, BringsEveryLayerOfARanksSlice) {
   ASSERT_TRUE(stream->SetArenas(nullptr).ok());
 }
 
+// Ranks may be more than tiles.
+TEST(ExpertStreamTest, ARankWithoutRowsGoesThroughTheLayersWithNothing) {
+  const TinyModel model("qwen3_moe");
+  const ExpertSets all = model.AllExperts();
+  const ExpertForm form{.exact = true};
+  const ExpertWorkers workers(model, all, form, 2);
+  const ExpertPieces pieces =
+      ExpertPieces::Make(model.stored, all, form, model.intermediate(), 2, {0, 0}).value();
+  std::unique_ptr<Device> device = MakeHostDevice(0, 0);
+  const ExpertSets none(all.size());
+  const ResidentExperts residents = ResidentExperts::Fixed(model.config, nullptr, none, 0);
+  auto stream = ExpertStream::Create(*device, pieces, std::vector<size_t>(all.size(), 0)).value();
+  ASSERT_TRUE(stream->SetArenas(workers.Map(pieces).value()).ok());
+  ASSERT_TRUE(stream->Begin(residents).ok());
+  for (size_t l = 0; l < all.size(); ++l) {
+    if (all[l].empty()) continue;
+    const auto parts = stream->Layer(l);
+    ASSERT_TRUE(parts.ok()) << parts.status();
+    EXPECT_THAT(*parts, IsEmpty());
+    ASSERT_TRUE(stream->Done().ok());
+  }
+  ASSERT_TRUE(stream->End().ok());
+  EXPECT_EQ(stream->times().bytes, 0u);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Cases, StreamTest,
     ::testing::Values(Case{"qwen3_moe", 1, 1, 0}, Case{"qwen3_moe", 2, 1, 0},
