@@ -11,7 +11,7 @@ import pytest
 from server import EVERYTHING, SOURCE, Server, eventually, kt, model
 
 ALL = sorted(entry.name for entry in os.scandir(os.path.join(SOURCE, "tests/data/models")) if entry.is_dir())
-KINDS = ["deepseek_v32-fp8", "gpt_oss-mxfp4", "kimi_k25-int4", "qwen3_moe", "qwen3_moe-tp8-fp8", "qwen3_moe-w4a16"]
+KINDS = ["gpt_oss-mxfp4", "kimi_k25-int4", "qwen3_moe", "qwen3_moe-tp8-fp8"]
 NAMES = ALL if EVERYTHING else KINDS
 THRESHOLD = "--kt-gpu-prefill-token-threshold"
 FLOAT32 = ["--activation-dtype", "float32", "--kt-cpuinfer", 2]

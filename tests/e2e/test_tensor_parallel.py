@@ -54,10 +54,21 @@ def request(tokens):
     return {"prompt": "The quick brown fox", "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "logprobs": 0}
 
 
-@pytest.mark.parametrize("share", [0, 0.5, 1])
-@pytest.mark.parametrize("name,degree", PAIRS)
-def test_float32(name, degree, share):
-    checks = selftest(name, degree, "--activation-dtype", "float32", "--kt-gpu-experts-ratio", share)
+# Prefill: where experts are, on the device layer by layer, both in turn, and with residents that change.
+MODES = {
+    "hybrid": [],
+    "layerwise": ["--kt-gpu-prefill-token-threshold", 1],
+    "chunks": ["--kt-gpu-prefill-token-threshold", 24, "--chunked-prefill-size", 24],
+    "dynamic": ["--kt-gpu-prefill-token-threshold", 20, "--chunked-prefill-size", 24, "--kt-enable-dynamic-expert-update"],
+}
+MATRIX = [(*pair, share, mode) for pair in PAIRS for share in (0, 0.5, 1) for mode in MODES if mode != "dynamic" or share == 0.5]
+if not EVERYTHING:  # each pair once, all shares and modes in turn
+    MATRIX = [(*pair, *[(0, "layerwise"), (0.5, "dynamic"), (1, "hybrid"), (0.5, "layerwise"), (0, "chunks")][i % 5]) for i, pair in enumerate(PAIRS)]
+
+
+@pytest.mark.parametrize("name,degree,share,mode", MATRIX)
+def test_float32(name, degree, share, mode):
+    checks = selftest(name, degree, "--activation-dtype", "float32", "--kt-gpu-experts-ratio", share, *MODES[mode])
     assert {f"{prompt} greedy" for prompt in ("short", "medium", "long")} <= checks
 
 
