@@ -46,8 +46,8 @@ absl::Status ReadNumber(const Flag& flag, const std::string& name, const std::st
   bool whole = error == std::errc() && end == text.data() + text.size() &&
                std::isfinite(static_cast<double>(value));
   if (!whole || static_cast<double>(value) < flag.min || static_cast<double>(value) > flag.max) {
-    return InvalidArgument("{} {}: must be a {} from {} to {}", name, text, kind, flag.min,
-                           flag.max);
+    return InvalidArgument("{} {}: must be a {} from {} to {}{}", name, text, kind, flag.min,
+                           flag.max, flag.automatic ? ", or auto" : "");
   }
   target = value;
   return absl::OkStatus();
@@ -70,6 +70,10 @@ struct Store {
     return absl::OkStatus();
   }
   absl::Status operator()(int64_t RunOptions::*target) const {
+    if (flag.automatic && values.back() == "auto") {
+      options.*target = kAutomatic;
+      return absl::OkStatus();
+    }
     return ReadNumber(flag, name, values.back(), "whole number", options.*target);
   }
   absl::Status operator()(double RunOptions::*target) const {
@@ -177,7 +181,9 @@ std::string TextForDocs(const Flag& flag) {
   bool number = std::holds_alternative<int64_t RunOptions::*>(flag.target) ||
                 std::holds_alternative<double RunOptions::*>(flag.target) ||
                 std::holds_alternative<std::vector<int64_t> RunOptions::*>(flag.target);
-  return number ? fmt::format("{} ({} to {})", flag.text, flag.min, flag.max) : flag.text;
+  return number ? fmt::format("{} ({} to {}{})", flag.text, flag.min, flag.max,
+                              flag.automatic ? ", or `auto`: the most that fits" : "")
+                : flag.text;
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ struct Flag {
   std::vector<std::string> supported =
       {};  // if not empty, all other values are refused as not built yet
   std::vector<std::string> choices = {};  // if not empty, all other values are wrong
+  bool automatic = false;                 // of whole numbers: `auto` is one too (kAutomatic)
 };
 
 const std::vector<Flag>& FlagTable();

@@ -96,7 +96,8 @@ TEST(FlagsTest, WrongValuesNameFlagValueAndRange) {
             "--log-level loud: must be one of trace, debug, info, warning, error");
   EXPECT_EQ(
       ParseError("m --max-total-tokens 99999999999999999999"),
-      "--max-total-tokens 99999999999999999999: must be a whole number from 16 to 2147483647");
+      "--max-total-tokens 99999999999999999999: must be a whole number from 16 to 2147483647, or "
+      "auto");
   EXPECT_THAT(ParseError("m --no-such-flag 1"), HasSubstr("--no-such-flag"));
   EXPECT_THAT(ParseError("m --port"), HasSubstr("--port"));
 }

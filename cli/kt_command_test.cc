@@ -116,8 +116,8 @@ TEST_F(KtCommandTest, ExitCodesAndSentences) {
   EXPECT_EQ(Run({"run", model(), "--port", "x"}), 2);
   EXPECT_THAT(Err(), HasSubstr("kt run: --port x: must be a whole number from 0 to 65535\n"));
   EXPECT_EQ(Run({"run", model(), "--tp", "3"}), 2);
-  EXPECT_EQ(Run({"run", model(), "--kt-num-gpu-experts", "17"}), 2);
-  EXPECT_THAT(Err(), HasSubstr("--kt-num-gpu-experts 17: a layer of the model has 16 experts"));
+  EXPECT_EQ(Run({"run", model(), "--chunked-prefill-size", "0"}), 2);
+  EXPECT_THAT(Err(), HasSubstr("--chunked-prefill-size 0: must be -1 or at least 1"));
   EXPECT_EQ(Run({"run", "/nonexistent"}), 3);
   EXPECT_THAT(Err(), HasSubstr("/nonexistent"));
   EXPECT_EQ(Run({"run", base_ + "/bin"}), 3);

@@ -12,43 +12,32 @@
 #include "node/available_memory.h"
 
 namespace kt::cli {
-namespace {
 
-MachineMemory Measure(const proto::DeviceOptions& device) {
+MachineMemory MeasureMemory(const proto::DeviceOptions& device) {
   return {.host_bytes = static_cast<int64_t>(AvailableMemoryBytes() + FreeHugetlbBytes()),
           .device_bytes = device.memory_bytes(),
           .device_is_host = device.kind() == "host"};
 }
 
-struct Model {
-  std::unique_ptr<Checkpoint> checkpoint;
-  ModelConfig config;
-  StoredModel stored;
-};
-
-absl::StatusOr<Model> Open(const std::string& dir, StoredParts parts) {
-  Model model;
-  KT_ASSIGN_OR_RETURN(model.config, LoadModelConfig(dir));
-  KT_ASSIGN_OR_RETURN(model.checkpoint, Checkpoint::Open(dir));
-  KT_ASSIGN_OR_RETURN(model.stored, ResolveWeights(model.config, *model.checkpoint, parts));
-  return model;
+absl::StatusOr<std::unique_ptr<PlanFiles>> PlanFiles::Open(const proto::ModelOptions& model) {
+  auto files = std::make_unique<PlanFiles>();
+  KT_ASSIGN_OR_RETURN(files->model_, LoadModelConfig(model.path()));
+  KT_ASSIGN_OR_RETURN(files->checkpoint_, Checkpoint::Open(model.path()));
+  KT_ASSIGN_OR_RETURN(files->stored_, ResolveWeights(files->model_, *files->checkpoint_));
+  if (model.weight_path() == model.path()) return files;
+  KT_ASSIGN_OR_RETURN(const ModelConfig experts, LoadModelConfig(model.weight_path()));
+  KT_ASSIGN_OR_RETURN(files->expert_checkpoint_, Checkpoint::Open(model.weight_path()));
+  KT_ASSIGN_OR_RETURN(files->experts_,
+                      ResolveWeights(experts, *files->expert_checkpoint_, StoredParts::kExperts));
+  return files;
 }
 
-}  // namespace
-
 absl::StatusOr<PlanResult> MakePlan(const proto::RuntimeConfig& config) {
-  const std::string &path = config.model().path(), &expert_path = config.model().weight_path();
-  KT_ASSIGN_OR_RETURN(const Model model, Open(path, StoredParts::kAll));
-  Model experts;
-  if (expert_path != path) {
-    KT_ASSIGN_OR_RETURN(experts, Open(expert_path, StoredParts::kExperts));
-  }
-  const PlannedModel planned{&model.config, &model.stored,
-                             expert_path != path ? &experts.stored : &model.stored};
-  const MachineMemory machine = Measure(config.device());
+  KT_ASSIGN_OR_RETURN(const std::unique_ptr<PlanFiles> files, PlanFiles::Open(config.model()));
+  const MachineMemory machine = MeasureMemory(config.device());
   PlanResult result;
-  KT_ASSIGN_OR_RETURN(result.plan, PlanMemory(config, planned, machine));
-  if (!result.plan.fits()) result.fixes = SmallestChanges(config, planned, machine);
+  KT_ASSIGN_OR_RETURN(result.plan, PlanMemory(config, files->planned(), machine));
+  if (!result.plan.fits()) result.fixes = SmallestChanges(config, files->planned(), machine);
   return result;
 }
 

@@ -3,7 +3,10 @@
 #ifndef KT_CLI_PLAN_H_
 #define KT_CLI_PLAN_H_
 
+#include <memory>
+
 #include "cli/flags.h"
+#include "common/weights/checkpoint.h"
 #include "planner/memory_plan.h"
 #include "proto/config.pb.h"
 
@@ -13,6 +16,23 @@ struct PlanResult {
   MemoryPlan plan;
   std::vector<PlanFix> fixes;  // of a plan that does not fit
 };
+
+// The headers of a model's checkpoints.
+class PlanFiles {
+ public:
+  static absl::StatusOr<std::unique_ptr<PlanFiles>> Open(const proto::ModelOptions& model);
+  PlannedModel planned() const {
+    return {&model_, &stored_, expert_checkpoint_ != nullptr ? &experts_ : &stored_};
+  }
+
+ private:
+  std::unique_ptr<Checkpoint> checkpoint_, expert_checkpoint_;
+  ModelConfig model_;
+  StoredModel stored_, experts_;
+};
+
+// What there is on this machine.
+MachineMemory MeasureMemory(const proto::DeviceOptions& device);
 
 // Of a checked configuration, on this machine. Reads the checkpoints' headers.
 absl::StatusOr<PlanResult> MakePlan(const proto::RuntimeConfig& config);

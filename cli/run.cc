@@ -6,8 +6,11 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <memory>
 #include <utility>
 
+#include "cli/auto_limits.h"
 #include "cli/environment.h"
 #include "cli/launch.h"
 #include "cli/model_check.h"
@@ -34,6 +37,26 @@ std::string DryRunText(const proto::RuntimeConfig& config) {
   return text;
 }
 
+using ConfigBuilder = std::function<absl::StatusOr<proto::RuntimeConfig>(const RunOptions&)>;
+
+absl::Status ResolveAutomatic(const ModelConfig& model, const ConfigBuilder& build,
+                              RunOptions& options) {
+  std::unique_ptr<PlanFiles> files;
+  MachineMemory machine;
+  const auto fits = [&](const RunOptions& o) -> absl::StatusOr<bool> {
+    KT_ASSIGN_OR_RETURN(const proto::RuntimeConfig config, build(o));
+    if (files == nullptr) {
+      KT_ASSIGN_OR_RETURN(files, PlanFiles::Open(config.model()));
+      machine = MeasureMemory(config.device());
+    }
+    KT_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(config, files->planned(), machine));
+    return plan.fits();
+  };
+  KT_ASSIGN_OR_RETURN(const std::vector<std::string> lines, ChooseAutomatic(model, fits, options));
+  for (const std::string& line : lines) spdlog::info("{}", line);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 bool ReadConfig(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* config,
@@ -55,16 +78,28 @@ bool ReadConfig(RunFlags& flags, RunOptions* options, proto::RuntimeConfig* conf
   if (!model.ok()) return fail(kExitBadModel, model.status());
   absl::StatusOr<topology::Topology> topology = topology::Topology::Load();
   if (!topology.ok()) return fail(kExitHardware, topology.status());
-  absl::StatusOr<proto::RuntimeConfig> built =
-      BuildRuntimeConfig(*options, *model, *topology, topology::MeasureCpuBudget(*topology));
-  if (!built.ok()) return fail(kExitUsage, built.status());
-  *config = *std::move(built);
+  const topology::CpuBudget budget = topology::MeasureCpuBudget(*topology);
+  std::string kt_method;
+  const auto build = [&](const RunOptions& o) -> absl::StatusOr<proto::RuntimeConfig> {
+    KT_ASSIGN_OR_RETURN(proto::RuntimeConfig out, BuildRuntimeConfig(o, *model, *topology, budget));
+    out.mutable_experts()->set_method(kt_method);
+    return out;
+  };
+  const absl::StatusOr<proto::RuntimeConfig> least = build(WithLeast(*options));
+  if (!least.ok()) return fail(kExitUsage, least.status());
   absl::StatusOr<std::string> method =
-      CheckWeights(config->model().path(), *model, config->model().weight_path());
+      CheckWeights(least->model().path(), *model, least->model().weight_path());
   if (!method.ok()) return fail(kExitBadModel, method.status());
   absl::StatusOr<std::string> chosen = ChooseKtMethod(options->kt_method, *method);
   if (!chosen.ok()) return fail(kExitUsage, chosen.status());
-  config->mutable_experts()->set_method(*chosen);
+  kt_method = *chosen;
+  if (HasAutomatic(*options)) {
+    const absl::Status status = ResolveAutomatic(*model, build, *options);
+    if (!status.ok()) return fail(kExitUsage, status);
+  }
+  absl::StatusOr<proto::RuntimeConfig> built = build(*options);
+  if (!built.ok()) return fail(kExitUsage, built.status());
+  *config = *std::move(built);
   for (const std::string& note : options->notes) spdlog::info("{}", note);
   for (const std::string& note : EnvironmentNotes()) spdlog::info("{}", note);
   for (const std::string& warning : StartWarnings(*config)) spdlog::warn("{}", warning);

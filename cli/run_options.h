@@ -8,6 +8,9 @@
 
 namespace kt::cli {
 
+// Of a flag given as `auto`: chosen by the memory plan (auto_limits.h).
+inline constexpr int64_t kAutomatic = INT64_MIN;
+
 // The values of `kt run`'s flags that work here, each within the range of its row in flags.cc. -1
 // or 0, where outside that range: not given, chosen in run_config.cc.
 struct RunOptions {

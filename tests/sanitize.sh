@@ -6,8 +6,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../deploy/common.sh"
 
 declare -A targets=(
-  [asan]="json_test expert_ring_test expert_ring_fuzz scheduler_test safetensors_fuzz model_config_fuzz tokenizer_json_fuzz request_json_fuzz packed_matrix_test quantize_row_test gemm_test int8_gemm_test moe_ffn_test attention_test mla_test indexer_test delta_net_test stored_model_test tiktoken_fuzz"
-  [tsan]="expert_ring_test thread_pool_test scheduler_loop_test"
+  [asan]="json_test expert_ring_test expert_ring_fuzz scheduler_test safetensors_fuzz model_config_fuzz tokenizer_json_fuzz request_json_fuzz packed_matrix_test quantize_row_test gemm_test int8_gemm_test moe_ffn_test attention_test mla_test indexer_test delta_net_test stored_model_test tiktoken_fuzz prefix_cache_test scheduler_cache_test expert_counts_fuzz collective_test"
+  [tsan]="expert_ring_test thread_pool_test scheduler_loop_test collective_test timeline_test"
 )
 for preset in asan tsan; do
   say "Testing under $preset"
