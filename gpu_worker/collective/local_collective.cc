@@ -71,10 +71,12 @@ class LocalCollective final : public Collective {
       std::array<int64_t, kLocalRanksMax> bytes{};
       for (int r = 0; r < size(); ++r)
         bytes[r] = std::clamp<int64_t>((counts[r] - at) * kFloat, 0, kChunkBytes);
-      std::memcpy(Own(), x + at, bytes[rank()]);
+      if (bytes[rank()] > 0) std::memcpy(Own(), x + at, bytes[rank()]);
       KT_RETURN_IF_ERROR(Exchange(Op::kAllGather, bytes));
       float* to = out + at;
-      for (int r = 0; r < size(); to += counts[r++]) std::memcpy(to, Shown(r), bytes[r]);
+      for (int r = 0; r < size(); to += counts[r++]) {
+        if (bytes[r] > 0) std::memcpy(to, Shown(r), bytes[r]);
+      }
     }
     return absl::OkStatus();
   }
