@@ -173,7 +173,8 @@ class GpuWorker final : public Worker {
     const bool elsewhere = dir != config.model().path();
     if (elsewhere) {
       KT_ASSIGN_OR_RETURN(checkpoint, Checkpoint::Open(dir));
-      KT_ASSIGN_OR_RETURN(others, ResolveWeights(whole, *checkpoint, StoredParts::kExperts));
+      KT_ASSIGN_OR_RETURN(const ModelConfig other, LoadModelConfig(dir));  // its own formats
+      KT_ASSIGN_OR_RETURN(others, ResolveWeights(other, *checkpoint, StoredParts::kExperts));
     }
     KT_ASSIGN_OR_RETURN(experts_, PlanRankExperts(config, whole, stored,
                                                   elsewhere ? others : stored, context_.index));
