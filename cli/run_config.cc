@@ -11,6 +11,7 @@
 #include "common/placement/expert_counts.h"
 #include "common/placement/strategy.h"
 #include "common/weights/tensor_shard.h"
+#include "common/weights/weight_summary.h"
 
 namespace kt::cli {
 namespace {
@@ -298,6 +299,14 @@ absl::Status FillLayerwise(const RunOptions& o, proto::SchedulerOptions* schedul
         "--kt-gpu-prefill-token-threshold {}: a step has {} rows at most (--chunked-prefill-size, "
         "--max-prefill-tokens), so none would be layerwise; layerwise prefill is off",
         threshold, rows_max));
+    threshold = 0;
+  }
+  // Their intermediate rows are rounded per slice, and ranks cut other slices than workers.
+  if (threshold != 0 && o.tensor_parallel_size > 1 && RoundedBits(o.kt_method) != 0) {
+    experts->add_warnings(fmt::format(
+        "--kt-gpu-prefill-token-threshold: with --kt-method {} and {} ranks a layerwise step would "
+        "round otherwise than a hybrid one; layerwise prefill is off",
+        o.kt_method, o.tensor_parallel_size));
     threshold = 0;
   }
   scheduler->set_gpu_prefill_token_threshold(threshold);

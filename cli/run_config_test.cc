@@ -160,6 +160,17 @@ TEST_F(RunConfigTest, FrequencyGoesByStatistics) {
   EXPECT_THAT(Error(), HasSubstr("--init-expert-location: /nowhere"));
 }
 
+TEST_F(RunConfigTest, RoundedExpertsOnSeveralRanksHaveNoLayerwiseSteps) {
+  options_.gpu_prefill_token_threshold = "100";
+  options_.kt_method = "AMXINT4";
+  EXPECT_EQ(Build()->scheduler().gpu_prefill_token_threshold(), 100);
+  options_.tensor_parallel_size = 2;
+  EXPECT_EQ(Build()->scheduler().gpu_prefill_token_threshold(), 0);
+  EXPECT_THAT(StartWarnings(*Build()), Contains(HasSubstr("--kt-method AMXINT4 and 2 ranks")));
+  options_.kt_method = "";
+  EXPECT_EQ(Build()->scheduler().gpu_prefill_token_threshold(), 100);
+}
+
 TEST_F(RunConfigTest, RecorderIsBounded) {
   EXPECT_EQ(Build()->recorder().mode(), "stat");
   options_.recorder_buffer_size = -1;

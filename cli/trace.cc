@@ -71,10 +71,12 @@ int TraceMain(const TraceOptions& options) {
     fmt::print(stderr, "kt trace: {}\n", Message(status));
     return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailure;
   };
-  std::ofstream out(options.out);
-  if (!out) return fail(InvalidArgument("--out {}: cannot be written", options.out));
+  // What is there is kept until there is something to replace it.
+  if (!std::ofstream(options.out, std::ios::app))
+    return fail(InvalidArgument("--out {}: cannot be written", options.out));
   const absl::StatusOr<proto::TimelineReplies> replies = Record(options);
   if (!replies.ok()) return fail(replies.status());
+  std::ofstream out(options.out);
   out << DumpJson(TraceEvents(*replies)) << "\n";
   out.close();
   if (!out) return fail(InvalidArgument("--out {}: cannot be written", options.out));

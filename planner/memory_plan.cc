@@ -325,7 +325,11 @@ std::vector<PlanFix> SmallestChanges(const proto::RuntimeConfig& config, const P
 }
 
 std::string FixText(const std::vector<PlanFix>& fixes) {
-  if (fixes.empty()) return "no flag makes it fit, the weights alone are too much";
+  if (fixes.empty()) {
+    std::vector<std::string> least;
+    for (const Knob& knob : Knobs()) least.push_back(fmt::format("{} {}", knob.flag, knob.least));
+    return fmt::format("{} together are not enough", fmt::join(least, ", "));
+  }
   std::vector<std::string> alternatives;
   for (const PlanFix& fix : fixes) {
     std::vector<std::string> flags;

@@ -4,6 +4,7 @@
 #define KT_WORKER_STEP_LIMITS_H_
 
 #include <algorithm>
+#include <cstdint>
 
 #include "proto/config.pb.h"
 
@@ -16,7 +17,8 @@ inline int StepTokensMax(const proto::SchedulerOptions& o) {
 
 // Blocks of the KV cache.
 inline int KvBlocks(const proto::SchedulerOptions& o) {
-  return std::max(1, (o.max_total_tokens() + o.block_tokens() - 1) / o.block_tokens());
+  const int64_t tokens = o.max_total_tokens();
+  return static_cast<int>(std::max<int64_t>(1, (tokens + o.block_tokens() - 1) / o.block_tokens()));
 }
 
 // State slots of a model whose layers keep a state of fixed size per sequence: a running sequence
