@@ -2,6 +2,7 @@
 #include "planner/memory_plan.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 
 #include "common/base/status.h"
@@ -239,6 +240,15 @@ const std::vector<Knob>& Knobs() {
            if (last->empty()) layers->RemoveLast();
            left -= cut;
          }
+       },
+       0, 1},
+      {"--kt-gpu-prefill-token-threshold",
+       [](const ModelConfig&, const proto::RuntimeConfig& c) {
+         return std::abs(int64_t{c.scheduler().gpu_prefill_token_threshold()});  // -1: auto
+       },
+       [](const ModelConfig&, proto::RuntimeConfig& c, int64_t v) {
+         c.mutable_scheduler()->set_gpu_prefill_token_threshold(static_cast<int32_t>(v));
+         if (v == 0) c.mutable_experts()->set_dynamic_update(false);
        },
        0, 1},
       {"--max-total-tokens",
