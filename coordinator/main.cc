@@ -91,13 +91,6 @@ absl::StatusOr<api::ApiDefaults> MakeDefaults(const proto::ModelOptions& model) 
   return out;
 }
 
-absl::StatusOr<LivePlacement> MakePlacement(const proto::ExpertOptions& experts,
-                                            const ModelConfig& model) {
-  if (!experts.dynamic_update()) return LivePlacement();
-  KT_ASSIGN_OR_RETURN(const Placement initial, InitialPlacement(experts, model));
-  return LivePlacement(model, initial);
-}
-
 // An inherited descriptor named by an environment variable; -1: not given.
 int InheritedFd(const char* name) {
   const char* text = std::getenv(name);
@@ -229,18 +222,19 @@ absl::Status Serve(const proto::RuntimeConfig& config, const sigset_t& stop_sign
       {.on_serving = [&] { std::call_once(told, TellNodeReady); },
        .drop_segment = [&](const std::string& segment) { warn(node.DropSegment(segment)); },
        .kill = [&](const std::string& process) { warn(node.KillProcess(process)); }});
-  KT_ASSIGN_OR_RETURN(LivePlacement placement, MakePlacement(config.experts(), model));
+  KT_ASSIGN_OR_RETURN(const Placement initial, InitialPlacement(config.experts(), model));
   KT_ASSIGN_OR_RETURN(
       std::unique_ptr<Scheduler> scheduler,
-      Scheduler::Create({.options = config.scheduler(),
-                         .queue_timeout = std::chrono::milliseconds(server.queue_timeout_ms()),
-                         .placement = std::move(placement),
-                         .eos_token_ids = model.eos_token_ids,
-                         .state_slots = HasState(model) ? StateSlots(config.scheduler()) : 0},
-                        tokenizer.get()));
+      Scheduler::Create(
+          {.options = config.scheduler(),
+           .queue_timeout = std::chrono::milliseconds(server.queue_timeout_ms()),
+           .placement =
+               config.experts().dynamic_update() ? LivePlacement(model, initial) : LivePlacement(),
+           .eos_token_ids = model.eos_token_ids,
+           .state_slots = HasState(model) ? StateSlots(config.scheduler()) : 0},
+          tokenizer.get()));
   SteadyClock clock;
-  KT_ASSIGN_OR_RETURN(Placement initial, InitialPlacement(config.experts(), model));
-  ExpertStats experts(model, std::move(initial), config.recorder());
+  ExpertStats experts(model, initial, config.recorder());
   SchedulerLoop loop(std::move(scheduler), &links, &clock,
                      [&experts](const proto::StepResult& result) { experts.OnStep(result); });
   RequestLog request_log(&loop);
